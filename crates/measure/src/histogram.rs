@@ -1,7 +1,7 @@
-//! Latencies: every one of them, to three digits.
+//! Latencies: each one is recorded, to three digits.
 //!
 //! Owns recording, merging and percentiles. Guarantees that nothing is sampled and nothing is cut off above: the
-//! histogram grows to whatever was measured, and greatest, sum and count are exact.
+//! histogram grows to any latency, and greatest, sum and count are exact.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const EXPECTED_MAX_US: u64 = 60_000_000;
 
 /// Many numbers of one unit.
 ///
-/// Invariants: `sum` and `max` are those of exactly the values that `histogram` counts.
+/// Invariants: `sum` and `max` are exactly those of the values that `histogram` counts.
 #[derive(Clone, Debug)]
 pub struct Values {
     histogram: Histogram<u64>,
@@ -33,38 +33,38 @@ impl Values {
         Self { histogram, sum: 0, max: 0 }
     }
 
-    /// Adds one.
+    /// Adds one value.
     pub fn record(&mut self, value: u64) {
         self.record_many(value, 1);
     }
 
-    /// Adds `count` equal ones.
+    /// Adds `count` equal values.
     pub fn record_many(&mut self, value: u64, count: u64) {
-        // The histogram would have to be half as long as memory for this to be refused; counts stop at their greatest.
+        // A count stops at its greatest. Only a histogram of half the memory's size would be refused.
         self.histogram.record_n(value, count).expect("the histogram grows");
         self.sum += u128::from(value) * u128::from(count);
         self.max = self.max.max(value);
     }
 
-    /// Adds all of `other`.
+    /// Adds all values of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("the histogram grows");
         self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets all.
+    /// Forgets all values.
     pub fn clear(&mut self) {
         self.histogram.reset();
         (self.sum, self.max) = (0, 0);
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
@@ -106,32 +106,32 @@ impl Latencies {
         Self(Values::with_room_to(EXPECTED_MAX_US))
     }
 
-    /// Adds one.
+    /// Adds one latency.
     pub fn record(&mut self, latency: Duration) {
         self.record_many(latency, 1);
     }
 
-    /// Adds `count` equal ones.
+    /// Adds `count` equal latencies.
     pub fn record_many(&mut self, latency: Duration, count: u64) {
         self.record_many_us(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX), count);
     }
 
-    /// Adds one, given in microseconds.
+    /// Adds one latency, given in microseconds.
     pub fn record_us(&mut self, latency_us: u64) {
         self.record_many_us(latency_us, 1);
     }
 
-    /// Adds `count` equal ones, as records that were acked together have them.
+    /// Adds `count` equal latencies, as records that were acked together have them.
     pub fn record_many_us(&mut self, latency_us: u64, count: u64) {
         self.0.record_many(latency_us, count);
     }
 
-    /// Adds all of `other`.
+    /// Adds all latencies of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.0.merge(&other.0);
     }
 
-    /// Adds the least of `other`: each of them `times` times, and so many in all at most.
+    /// Adds the least latencies of `other`: each of them `times` times, but at most `most` in all.
     pub fn merge_least(&mut self, other: &Self, times: u64, most: u64) {
         let mut left = most;
         for step in other.histogram().iter_recorded() {
@@ -144,17 +144,17 @@ impl Latencies {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all latencies.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// How many there are.
+    /// Number of latencies.
     pub fn count(&self) -> u64 {
         self.0.count()
     }
 
-    /// Whether there is none.
+    /// Whether there is no latency.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -196,8 +196,8 @@ impl Latencies {
         }
     }
 
-    /// Percentiles and their values, finer the nearer to 100: as many steps again each time the distance to 100 halves.
-    /// What a plot of the tail needs.
+    /// Percentiles and their values, as a plot of the tail needs them: finer the nearer to 100, as many steps again each
+    /// time the distance to 100 halves.
     pub fn quantiles(&self) -> Vec<(f64, u64)> {
         /// Steps to each halving.
         const STEPS: u32 = 5;
@@ -216,7 +216,7 @@ impl Latencies {
 /// The usual figures of many latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
-    /// How many there are.
+    /// Number of latencies.
     pub count: u64,
     /// Sum over count.
     pub mean_us: f64,

@@ -1,8 +1,8 @@
-//! What every measurement shares, whoever makes it and of whatever.
+//! The parts that all measurements share.
 //!
-//! Owns when a record is due ([`pacing`]), every latency ([`histogram`]), what the system knows of a process and of its
-//! threads ([`process`], [`threads`]), and figures for people ([`text`]). Knows no server, no client and no file format, so
-//! that the demo needs nothing else of the benchmarks.
+//! Owns the times at which records are due ([`pacing`]), latencies ([`histogram`]), the system's figures of a process and
+//! of its threads ([`process`], [`threads`]), and figures for people ([`text`]). Knows no server, no client and no file
+//! format, so that the demo needs nothing else of the benchmarks.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,9 +1,9 @@
 //! When each record is due.
 //!
-//! Owns the schedule of a paced load. Guarantees that a record's time depends on its number and the rate only, never
-//! on how the records before it fared: a server that stalls finds all that was due meanwhile, each with the time at
-//! which it should have gone, and the latency from that time shows the stall in full (no coordinated omission).
-//! Refuses rates that are no number, or so low that no run would see a second record.
+//! Owns the schedule of a paced load. Guarantees that a record's time depends on its number and the rate only, never on
+//! the records before it. So a server that stalls gets all records that were due meanwhile, and the latency from the time
+//! at which each was due shows the stall in full (no coordinated omission). Refuses rates that are no number, or so low
+//! that no run would see a second record.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ impl Rate {
     /// The least rate: a record in eleven and a half days. Times of slower ones would soon be beyond what a clock can tell.
     pub const MIN: f64 = 1e-6;
 
-    /// This many a second; none unless it is a finite number of at least [`MIN`](Self::MIN).
+    /// This many records a second; none unless it is a finite number of at least [`MIN`](Self::MIN).
     pub fn per_second(rate: f64) -> Option<Self> {
         (rate.is_finite() && rate >= Self::MIN).then_some(Self(rate))
     }
 
-    /// This many a second, or the nearest that is a rate.
+    /// This many records a second, or the nearest number that is a rate.
     pub fn nearest(rate: f64) -> Self {
         Self(if rate.is_nan() { Self::MIN } else { rate.clamp(Self::MIN, f64::MAX) })
     }
@@ -53,12 +53,12 @@ impl From<Rate> for f64 {
     }
 }
 
-/// What is due later than this is never due: no run lasts so long, and the clock still tells such times.
+/// A record that is due later than this is never due: no run lasts so long, and the clock can still tell such times.
 const NEVER_AFTER: Duration = Duration::from_hours(24 * 365 * 100);
 
 /// The times at which records are due.
 ///
-/// Several senders may share one: the records' numbers are one sequence, whoever sends which of them.
+/// Several senders may share one: the numbers of their records are one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     start: Instant,
@@ -71,7 +71,7 @@ impl Schedule {
         Self { start, rate }
     }
 
-    /// When the record of this number, from 0, is due; none where nothing is paced.
+    /// The time at which the record of this number, from 0, is due; none where nothing is paced.
     pub fn due(&self, number: u64) -> Option<Instant> {
         let rate = self.rate?;
         // Computed from the number, not added up: a sum of rounded intervals drifts.
@@ -80,11 +80,11 @@ impl Schedule {
     }
 }
 
-/// Lets the thread sleep until `due`, and not at all if that has passed.
+/// Lets the thread sleep until `due`; returns at once if that has passed.
 ///
 /// It never waits by keeping a processor busy, which the server may need. So it wakes up some twenty microseconds late
-/// where [`sharpen_sleep`] was called on the thread, and at high rates finds several records due. What it is late by
-/// is part of every latency that is measured from the time due: it is small, and not hidden.
+/// where [`sharpen_sleep`] was called on the thread, and at high rates finds several records due. This delay is part of
+/// every latency that is measured from the time due: it is small, and not hidden.
 pub fn sleep_until(due: Instant) {
     let left = due.saturating_duration_since(Instant::now());
     if !left.is_zero() {
@@ -92,7 +92,7 @@ pub fn sleep_until(due: Instant) {
     }
 }
 
-/// Asks the kernel to wake this thread when it wants to be woken, and not up to 50 us later to save power.
+/// Asks the kernel to wake this thread on time, and not up to 50 us later to save power.
 pub fn sharpen_sleep() {
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::MIN.into()) {
         tracing::debug!(%error, "timer slack stays as it is");

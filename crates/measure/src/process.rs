@@ -1,6 +1,6 @@
-//! What the system knows of a process while it is measured: processor time and memory.
+//! Processor time and memory of a process while it is measured, as the system counts them.
 //!
-//! Refuses to take a process for another one that has got the same id since, and one that has ended for one that is idle.
+//! Refuses a process that has got the id of the watched one since, and tells an ended process from an idle one.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::procfs::{Stat, bytes_of, parse_stat, seconds};
 
-/// Looks at one process.
+/// A watch on one process.
 ///
 /// Invariants: `start_ticks` is the start of the process that `pid` named when the watch began.
 #[derive(Clone, Debug)]
@@ -18,16 +18,16 @@ pub struct ProcessWatch {
     start_ticks: u64,
 }
 
-/// What a process has used so far.
+/// Processor time and memory that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUsage {
     /// Processor time since it began, all threads, user and system.
     pub cpu_s: f64,
     /// Memory that lies in RAM now.
     pub resident_bytes: u64,
-    /// The most that ever lay there.
+    /// The most that ever lay there, in bytes.
     pub peak_bytes: u64,
-    /// The part of it that is of no file; 0 where the system does not say.
+    /// The part of `resident_bytes` that belongs to no file; 0 where the system does not say.
     pub private_bytes: u64,
 }
 
@@ -37,24 +37,24 @@ impl ProcessWatch {
         Ok(Self { pid, start_ticks: stat(pid)?.start_ticks })
     }
 
-    /// Watches the process that asks.
+    /// Watches this process.
     pub fn own() -> io::Result<Self> {
         Self::new(std::process::id())
     }
 
-    /// Its id.
+    /// The watched process's id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What it has used so far. Fails when it has ended.
+    /// Its use so far. Fails when it has ended.
     pub fn usage(&self) -> io::Result<ProcessUsage> {
         let stat = stat(self.pid)?;
         if stat.start_ticks != self.start_ticks {
             return Err(ended(self.pid));
         }
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        // A process that is ending has no memory any more, and no such line.
+        // A process that is ending has no memory any more, and no such line in its status.
         let bytes = |name| bytes_of(&status, name).unwrap_or(0);
         Ok(ProcessUsage {
             cpu_s: seconds(stat.cpu_ticks),
@@ -65,7 +65,7 @@ impl ProcessWatch {
     }
 }
 
-/// What the process of this id has used so far; an error if it has ended.
+/// Use so far of the process of this id; an error if it has ended.
 pub fn usage_of(pid: u32) -> io::Result<ProcessUsage> {
     ProcessWatch::new(pid)?.usage()
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// Fields of a `stat` after the name, from 0: state, user time, system time, the same of children that were waited for, start.
+/// Fields of a `stat` after the name, from 0: state, user time, system time, both of children that were waited for, start.
 const STATE_FIELD: usize = 0;
 const USER_TIME_FIELD: usize = 11;
 const SYSTEM_TIME_FIELD: usize = 12;
@@ -12,20 +12,20 @@ const CHILDREN_USER_TIME_FIELD: usize = 13;
 const CHILDREN_SYSTEM_TIME_FIELD: usize = 14;
 const START_FIELD: usize = 19;
 
-/// What the `stat` of a process or of a thread says, but for its name.
+/// The fields of the `stat` of a process or of a thread that are used here, without its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// Whether it has ended, and is there only until its parent asks for its exit.
+    /// Whether it has ended, and stays only until its parent takes its exit status.
     pub(crate) has_ended: bool,
     /// User and system time.
     pub(crate) cpu_ticks: u64,
-    /// The same of its children that have ended and were waited for.
+    /// User and system time of its children that have ended and were waited for.
     pub(crate) children_ticks: u64,
-    /// When it began.
+    /// The time of its start since the boot.
     pub(crate) start_ticks: u64,
 }
 
-/// The name and the rest. A name may hold blanks and parentheses itself: it ends at the last one.
+/// The name and the other fields. A name may hold blanks and parentheses itself: it ends at the last one.
 pub(crate) fn parse_stat(text: &str) -> Option<(&str, Stat)> {
     let (begin, end) = (text.find('(')?, text.rfind(')')?);
     let fields: Vec<_> = text.get(end + 1..)?.split_whitespace().collect();
@@ -39,13 +39,13 @@ pub(crate) fn parse_stat(text: &str) -> Option<(&str, Stat)> {
     Some((text.get(begin + 1..end)?, stat))
 }
 
-/// The bytes of a line of a `status`, such as `VmRSS:`.
+/// The bytes in a line of a `status`, such as `VmRSS:`.
 pub(crate) fn bytes_of(status: &str, name: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// How long a thread waited for a core: the second number of its `schedstat`, in nanoseconds.
+/// Time that a thread waited for a core: the second number of its `schedstat`, in nanoseconds.
 pub(crate) fn parse_held_up(text: &str) -> Option<Duration> {
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }

@@ -14,7 +14,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// A thread that has less of a processor than this is not busy.
 const BUSY_SHARE: f64 = 0.1;
 
-/// How long this thread has waited for a core since it began; nothing where the kernel does not tell.
+/// Time that this thread has waited for a core since it began; 0 where the kernel does not tell.
 pub fn own_held_up() -> Duration {
     fs::read_to_string("/proc/thread-self/schedstat")
         .ok()
@@ -25,12 +25,12 @@ pub fn own_held_up() -> Duration {
 /// The thread that had the most processor time, and its share of one core while it was watched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BusyThread {
-    /// As the system has it.
+    /// Its name in the system.
     pub name: String,
     /// Its processor time by the time for which it was watched: 1 is a whole core.
     pub share: f64,
-    /// The part of the time for which it could have run and did not get a core: others had them. What is left after this
-    /// and `share`, it waited for something else.
+    /// The share of the time in which it could have run and other threads had the cores. In the remaining time it waited for
+    /// something else.
     pub held_up_share: f64,
 }
 
@@ -54,7 +54,7 @@ struct Thread {
     samples: Vec<Sample>,
 }
 
-/// Looks at all threads of one process from time to time.
+/// Samples of all threads of one process.
 ///
 /// Invariants: the samples of a thread ascend in time; a thread that ended keeps its last one.
 #[derive(Debug)]
@@ -71,25 +71,25 @@ impl Default for ThreadSampler {
 }
 
 impl ThreadSampler {
-    /// Nothing was seen yet.
+    /// A sampler without samples.
     pub fn new() -> Self {
         Self { begun: Instant::now(), last: None, threads: BTreeMap::new() }
     }
 
-    /// To be called often: looks ten times a second.
+    /// To be called often: takes samples ten times a second.
     pub fn look(&mut self, process: u32) {
         let now = self.begun.elapsed();
         if self.last.is_some_and(|last| now < last + SAMPLE_INTERVAL) {
             return;
         }
-        // A process or thread that has just ended has no more files: its last sample stands.
+        // A process or thread that has just ended has no files any more: its last sample stands.
         let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { return };
         self.last = Some(now);
         for task in tasks.flatten() {
             if let Ok(text) = fs::read_to_string(task.path().join("stat"))
                 && let Some((name, stat)) = parse_stat(&text)
             {
-                // A kernel that does not tell knows of no time lost.
+                // Without `schedstat` no time counts as lost.
                 let schedstat = fs::read_to_string(task.path().join("schedstat")).ok();
                 let held_up = schedstat.and_then(|text| parse_held_up(&text)).unwrap_or_default();
                 let id = task.file_name().to_string_lossy().into_owned();
@@ -101,18 +101,18 @@ impl ThreadSampler {
     fn add(&mut self, id: String, at: Duration, (name, ticks): (&str, u64), held_up: Duration) {
         let fresh = || Thread { name: String::new(), samples: Vec::new() };
         let thread = self.threads.entry(id).or_insert_with(fresh);
-        // Threads get their names after they begin, so the newest is the right one.
+        // A thread gets its name after it begins, so the newest one is right.
         name.clone_into(&mut thread.name);
         thread.samples.push(Sample { at, ticks, held_up });
     }
 
-    /// Processor time of all threads, as far as it was seen.
+    /// Processor time of all threads, up to their last samples.
     pub fn cpu_seconds(&self) -> f64 {
         seconds(self.threads.values().filter_map(|thread| thread.samples.last()).map(|last| last.ticks).sum())
     }
 
-    /// Threads that ran, or could have run, for more than a tenth of so many seconds: where there are more of them than cores,
-    /// none runs for long, and all of them keep others waiting.
+    /// Number of threads that ran, or could have run, for more than a tenth of so many seconds. With more of them than cores,
+    /// none runs for long, and all keep others waiting.
     pub fn busy_threads(&self, over_seconds: f64) -> usize {
         let wanted = |thread: &Thread| {
             let Some((first, last)) = thread.samples.first().zip(thread.samples.last()) else { return 0.0 };
@@ -121,7 +121,7 @@ impl ThreadSampler {
         self.threads.values().filter(|thread| wanted(thread) > over_seconds * BUSY_SHARE).count()
     }
 
-    /// The busiest thread over the last `window` that was sampled, among those whose name `counts`; `None` if there
+    /// The busiest thread of the last `window` before the newest sample, among those whose name `counts`; `None` if there
     /// were not two samples.
     pub fn busiest(&self, window: Duration, counts: fn(&str) -> bool) -> Option<BusyThread> {
         let end = self.last?;
@@ -142,7 +142,7 @@ impl ThreadSampler {
     }
 }
 
-/// What a thread had within some time.
+/// The times that a thread ran and waited within some time.
 struct Used {
     ticks: u64,
     held_up: Duration,

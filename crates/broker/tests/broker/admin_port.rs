@@ -24,7 +24,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().expect("a status").to_owned(), body)
 }
 
-/// Head and body of a GET with these headers, each with its line's end.
+/// Head and body of a GET with these headers, each with its line end.
 pub(crate) fn get_with(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
@@ -80,7 +80,7 @@ fn connections_that_do_not_ask_keep_nobody_from_the_admin_port() {
     drop(slow);
 }
 
-/// A connection from this address, if the server takes it.
+/// A connection from this address, if the server accepts it.
 fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -88,7 +88,7 @@ fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Opens as many connections as there are places, sends this on each, and again on another one where one is closed.
+/// Opens as many connections as the port has places and sends `sent` on each; replaces those that are closed.
 fn crowd(to: SocketAddr, sent: &[u8], is_over: &AtomicBool) {
     let open = || {
         let mut stream = connect_from(Ipv4Addr::new(127, 0, 0, 2), to).ok()?;
@@ -133,7 +133,7 @@ fn a_crowd_of_one_source_keeps_no_other_from_the_admin_port() {
     server.stop().expect("a clean stop");
 }
 
-/// A clock that stands still for the threads of the network while it is told to: what they are at takes forever.
+/// A clock that can stand still for the threads of the network: what they then work on takes forever.
 struct HoldsUpNetwork {
     real: RealClock,
     is_on: AtomicBool,
@@ -275,7 +275,7 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
     let distinct: BTreeSet<&str> = series.iter().copied().collect();
     assert_eq!(series.len(), distinct.len());
     assert!(text.ends_with("# EOF\n"));
-    // Without that bucket nobody can tell a quantile.
+    // No quantile can be computed without that bucket.
     let in_all = text.matches("le=\"+Inf\"").count();
     let histograms =
         series.iter().filter(|series| series.split('{').next().unwrap_or("").ends_with("_count"));

@@ -1,7 +1,7 @@
-//! A tiny blocking client of raw frames, and what the tests of the server have in common.
+//! A tiny blocking client of raw frames, and the functions that the server's tests share.
 //!
-//! It sends what it is told and checks nothing but what a test asserts, so that a test can be as rude as it
-//! likes. Every wait has a bound: a test fails, it does not hang.
+//! The client sends any bytes and checks only what a test asserts, so that a test can be as rude as it likes. Every wait
+//! has a bound: a test fails, it does not hang.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -21,17 +21,17 @@ use riverrun_protocol::{
 use riverrun_records::{BatchBuilder, BatchOptions, Batches};
 use riverrun_types::{TimestampMs, TopicId};
 
-/// Longer than anything takes, even on a busy machine.
+/// Longer than any answer takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// A time in the past that records bear unless a test says otherwise.
 pub(crate) const SOME_TIME: TimestampMs = TimestampMs(1_700_000_000_000);
 
-/// Versions that the helpers below use; of Produce and Fetch the newest that name topics.
+/// Versions that the functions below use; for Produce and Fetch the newest ones that name topics.
 pub(crate) const PRODUCE_BY_NAME: i16 = 12;
 pub(crate) const FETCH_BY_NAME: i16 = 12;
 pub(crate) const CREATE_TOPICS: i16 = 7;
 
-/// A server with defaults, in a directory that goes with it.
+/// A server with defaults, in a directory that is removed with it.
 pub(crate) fn server() -> Server {
     server_with(&[])
 }
@@ -43,10 +43,10 @@ pub(crate) fn server_with(options: &[(&str, &str)]) -> Server {
 
 pub(crate) fn configured(options: &[(&str, &str)]) -> ServerBuilder {
     let set = |builder: ServerBuilder, (key, value): &(&str, &str)| builder.set(key, value).expect(key);
-    // Groups of tests have no stragglers to wait for.
+    // Members of a test's group come at once.
     let builder = set(Server::builder(), &("group.initial.rebalance.delay.ms", "0"));
     let builder = set(builder, &("offsets.topic.num.partitions", "4"));
-    // A full queue of connections costs a second each, and some tests open hundreds at once.
+    // A connection that finds the backlog full takes a second, and some tests open hundreds at once.
     let builder = set(builder, &("socket.listen.backlog.size", "1024"));
     options.iter().fold(builder, set)
 }
@@ -131,12 +131,12 @@ impl Client {
         Ok(frame)
     }
 
-    /// Says that nothing more will be sent.
+    /// Ends the connection's sending half.
     pub(crate) fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).expect("a socket");
     }
 
-    /// How long a read or a write may wait.
+    /// Sets the longest wait of a read or a write.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.stream.set_read_timeout(Some(timeout)).expect("a socket option");
         self.stream.set_write_timeout(Some(timeout)).expect("a socket option");
@@ -150,7 +150,7 @@ impl Client {
         matches!(read, Err(error) if is_timeout(&error))
     }
 
-    /// Waits for the server to close the connection without a word.
+    /// Waits for the server to close the connection without an answer.
     pub(crate) fn expect_closed(&mut self, why: &str) {
         match self.stream.read(&mut [0; 1]) {
             Ok(0) => {}
@@ -166,7 +166,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// A frame of these bytes, whatever they are.
+/// A frame of these bytes, valid or not.
 pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     let length = i32::try_from(body.len()).expect("a short body");
     [&length.to_be_bytes(), body].concat()
@@ -177,7 +177,7 @@ pub(crate) fn request_bytes<'q, R: Request<'q>>(request: &R, version: i16) -> Ve
     encode_request(request, version, 1, Some("test")).expect("encodes").bytes.to_vec()
 }
 
-/// Fails unless a newcomer is served.
+/// Fails unless a new connection is served.
 pub(crate) fn assert_serves(server: &Server) {
     let response = Client::new(server).call(&MetadataRequest::default(), 12);
     assert_eq!(response.brokers.len(), 1);
@@ -214,7 +214,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
-/// Makes a topic with configs; it must work.
+/// Makes a topic with configs; fails unless that works.
 pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32, configs: &[(&str, &str)]) {
     let code = try_create_topic(client, name, partitions, 1, configs);
     assert_eq!(code, ErrorCode::NONE, "create {name}");
@@ -258,7 +258,7 @@ fn leaked(text: &str) -> &'static str {
     text.to_owned().leak()
 }
 
-/// The id of a topic that is there.
+/// The id of an existing topic.
 pub(crate) fn topic_id(client: &mut Client, name: &str) -> TopicId {
     let topic = MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
     let request =
@@ -284,7 +284,7 @@ pub(crate) fn produce_request<'a>(
     ProduceRequest { acks, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() }
 }
 
-/// What one partition answers to a batch.
+/// A partition's answer to a batch.
 pub(crate) fn try_produce(
     client: &mut Client,
     topic: &str,
@@ -295,7 +295,7 @@ pub(crate) fn try_produce(
     response.responses.remove(0).partition_responses.remove(0)
 }
 
-/// Produces; it must work. Gives the base offset.
+/// Produces, fails unless that works, and gives the base offset.
 pub(crate) fn produce(client: &mut Client, topic: &str, index: i32, batches: &[u8]) -> i64 {
     let answer = try_produce(client, topic, index, batches);
     assert_eq!(ErrorCode(answer.error_code), ErrorCode::NONE, "{:?}", answer.error_message);
@@ -321,12 +321,12 @@ pub(crate) fn fetch(client: &mut Client, topic: &str, index: i32, offset: i64) -
     only(client.call(&fetch_request(topic, index, offset), FETCH_BY_NAME))
 }
 
-/// The bytes of the batches that a partition answered.
+/// The bytes of the batches in a partition's answer.
 pub(crate) fn records<'a>(data: &PartitionData<'a>) -> &'a [u8] {
     data.records.and_then(|records| records.as_bytes()).unwrap_or_default()
 }
 
-/// Everything that readers of a partition may see from `offset` on; a fetch ends where a segment does.
+/// All records of a partition that readers may see from `offset` on. One fetch ends where a segment does.
 pub(crate) fn read_all(client: &mut Client, topic: &str, index: i32, mut offset: i64) -> Vec<String> {
     let mut found = Vec::new();
     loop {

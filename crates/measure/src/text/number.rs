@@ -15,7 +15,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A number that was measured, as the nearest [`count`]. What is negative or no number is 0.
+/// A measured number, as the nearest [`count`]; 0 for a negative one or NaN.
 #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and the number is for people")]
 pub fn rounded(value: f64) -> String {
     count(value.round() as u64)
@@ -26,7 +26,7 @@ pub fn records(value: u64) -> String {
     counted(value, "record")
 }
 
-/// A count of things whose name takes an s where there is not one of them.
+/// A count and its noun, which takes an s unless the count is 1.
 pub fn counted(value: impl TryInto<u64>, noun: &str) -> String {
     match value.try_into().unwrap_or_default() {
         1 => format!("1 {noun}"),
@@ -60,12 +60,12 @@ pub fn duration(value: Duration) -> String {
     }
 }
 
-/// So much in one second; none in no time.
+/// `value` per second; 0 in no time.
 pub fn rate(value: f64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { value / time.as_secs_f64() }
 }
 
-/// How many in one second, as a whole number.
+/// `value` per second, as a whole number.
 #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and a rate is for people")]
 pub fn per_second(value: u64, time: Duration) -> u64 {
     rate(value as f64, time).round() as u64

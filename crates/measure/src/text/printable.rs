@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// The text with control characters escaped, so that it stays on its line and cannot steer a terminal.
+/// The text with control characters escaped: it stays on its line and cannot steer a terminal.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -11,7 +11,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Appends a character so that it can be shown.
+/// Appends a character, escaped if it is a control character.
 pub fn push_printable(shown: &mut String, character: char) {
     match character {
         '\n' => shown.push_str("\\n"),

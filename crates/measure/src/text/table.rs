@@ -1,10 +1,10 @@
-//! Tables of plain text: a heading, columns as wide as what stands in them.
+//! Tables of plain text: a heading, and columns as wide as their widest cell.
 //!
 //! Guarantees that a cell's text cannot break a line or steer a terminal: names come from the network.
 
 use super::printable::printable;
 
-/// A column: its heading, and to which side its cells lean.
+/// A column: its heading, and the side to which its cells lean.
 #[derive(Clone, Copy, Debug)]
 pub enum Column {
     /// Text.
@@ -44,7 +44,7 @@ impl Table {
         Self { columns: headings.iter().enumerate().map(column).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row. Panics if it has not one cell for each column.
+    /// Adds a row. Panics unless it has one cell for each column.
     pub fn row<const N: usize>(&mut self, cells: &[String; N]) {
         assert_eq!(N, self.columns.len(), "one cell for each column");
         self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
