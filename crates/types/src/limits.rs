@@ -1,5 +1,5 @@
-//! Bounds on input from outside. Each length, count and queue that the network or a file can drive is named here or
-//! is an option of the server; nothing is bounded by a literal at the place of use.
+//! Bounds on input from outside. Each length, count and queue that the network or a file can drive is named here, in an
+//! option, or in a constant at the head of the module that enforces it; none is a literal at the place of use.
 
 /// Upper bound of elements in one decoded array.
 pub const ARRAY_ELEMENTS_MAX: usize = 1_000_000;

@@ -44,8 +44,8 @@ const REPLICA_STATE_SINCE: i16 = 15;
 const TURN: Duration = Duration::from_secs(1);
 /// The same of one that wants many partitions: it holds much, and whoever waits for that holds a turn to do much.
 const TURN_ASIDE: Duration = Duration::from_millis(100);
-/// How long a fetch that finds nothing for want of descriptors waits before it says so: clients ask again at once after that
-/// error. As long as they wait after most others.
+/// How long a fetch that finds nothing for want of descriptors, or of memory to wait with, waits before it answers: clients
+/// ask again at once. As long as they wait after most errors.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// See [`pause`].
