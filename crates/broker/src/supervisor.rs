@@ -1,9 +1,9 @@
-//! Who notices that a part of the server has died.
+//! The supervisor notices that a part of the server has died.
 //!
 //! Owns the list of the server's long-lived threads and tasks, each under a name. Guarantees that one that ends other than
-//! by a stop, as by a panic, is told of in the log, by `/health` and by a metric, and that the server then stops by itself:
-//! what it would do without that part is nothing that anybody has thought of. A panic in the task of a connection is that
-//! connection's own, and is only counted.
+//! by a stop, as by a panic, is told of in the log, by `/health` and by a metric. The server then stops by itself, because it
+//! is not designed to go on without that part. A panic in the task of a connection is that connection's own, and is only
+//! counted.
 //!
 //! What a dead part has left in memory is not trusted: the server leaves its files as a kill would, and the next start
 //! recovers.
@@ -151,7 +151,7 @@ impl Supervisor {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")

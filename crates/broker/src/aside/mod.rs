@@ -44,14 +44,14 @@ pub(crate) struct Aside {
 /// The turns and the memory that requests aside share.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Of those who hold none of the memory yet.
+    /// The turns of requests that hold none of the memory yet.
     turns: Arc<Turns>,
-    /// Of those who hold some. Whoever has one of these does not wait for memory, so that they all come to their end.
+    /// The turns of requests that hold some. A request in one of these never waits for memory, so each comes to its end.
     charged_turns: Arc<Turns>,
     memory: Arc<MemoryBudget>,
 }
 
-/// The runtime on which requests are worked on aside. Whoever has it shuts it down.
+/// The runtime on which requests are worked on aside. Its owner shuts it down.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(cores())
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_cannot_give_way_runs_on_a_thread_that_steps_back() {
+    fn unyielding_slice_runs_on_a_low_priority_thread() {
         let runtime = runtime().expect("a runtime");
         let aside = Aside::on(&runtime, 0);
         let here = rustix::process::getpriority_process(None).expect("known");

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_partition_is_as_durable_as_its_log_and_its_level_changes_without_a_user() {
+    fn released_partition_keeps_its_level_and_takes_changes_unused() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let id = released(&broker);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_has_left_unsynced_has_no_level_that_syncs_until_it_is() {
+    fn records_unsynced_at_a_kill_reach_no_sync_level_until_synced() {
         for is_changed_before in [true, false] {
             let sim = SimEnv::new(1);
             let broker = start(&sim);

@@ -1,4 +1,4 @@
-//! What keeps the server from its work, for `/health`.
+//! The findings of `/health`: all that keeps the server from its work.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl Broker {
     }
 
     /// Whether clients are told that nobody leads a partition, so that they turn to others: it is known to be offline.
-    /// What could not be opened for a reason that may pass keeps its leader, because it is the next use that tries again.
+    /// A log that could not be opened for a reason that may pass keeps its leader, because the next use tries again.
     pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
         let id = PartitionId { topic: topic.id, index };
         self.replicas.log_dir(id).is_some_and(|dir| self.logs.is_offline(id, dir))
@@ -160,7 +160,7 @@ impl Broker {
         make(code, object.unwrap_or(Object::Process), text)
     }
 
-    /// What the journals keep of partitions that the metadata does not know, if they do.
+    /// The partitions in the journals that the metadata does not know, if there are any.
     pub(crate) fn unknown_partitions(&self) -> Option<String> {
         let unknown = self.logs.unknown_partitions();
         let first = unknown.first()?;
@@ -199,7 +199,7 @@ impl Broker {
         Some(Finding::critical(Code::PartitionUnreadable, Object::Partition(name), text))
     }
 
-    /// What keeps logs from being compacted that are otherwise well; one line, however many they are.
+    /// The logs that are well but cannot be compacted, and why; one line, however many they are.
     fn uncleanable_partitions(&self) -> Option<Finding> {
         let image = self.catalog.cluster();
         let damaged: BTreeSet<_> = self.logs.damaged().into_iter().map(|(id, _)| id).collect();
@@ -284,7 +284,7 @@ fn and_others(others: usize) -> String {
     if others == 0 { String::new() } else { format!("; {others} more as well") }
 }
 
-/// What people call a partition.
+/// The name of a partition for people.
 fn name_of(image: &ClusterImage, id: PartitionId) -> String {
     match image.topic_by_id(id.topic) {
         Some(topic) => format!("{}-{}", topic.name, id.index),
@@ -296,7 +296,7 @@ fn metadata_failed(reason: &str) -> String {
     format!("metadata cannot change: {reason}")
 }
 
-/// What an owner gave up who lost the metadata, until it is cleared away.
+/// The topics that were set aside because the metadata lost them, until they are cleared away.
 fn topics_set_aside(paths: &[PathBuf]) -> Option<String> {
     let first = paths.first()?.display();
     Some(format!(
@@ -337,7 +337,7 @@ mod tests {
     use crate::testing::record;
 
     #[test]
-    fn partitions_that_cannot_be_written_to_are_told_of_until_they_can() {
+    fn unwritable_partitions_are_findings_until_they_can_be_written() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("journal.bytes", "33554432")]);
         let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");

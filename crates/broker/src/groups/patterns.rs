@@ -1,9 +1,9 @@
-//! What the patterns of subscriptions name: found out aside, once for all groups, and again only for new topics.
+//! The topics that the patterns of subscriptions name: found aside, once for all groups, and again only for new topics.
 //!
-//! Owns the compiled patterns and their topics. A shard asks what a pattern names and is told at once, or that it is not
-//! known yet; the pattern stands in a [line] then. One task works the line off on a thread that may block, a slice of each
-//! source's patterns in turn, so that neither a shard nor a network thread compiles or matches anything, and a source with
-//! many patterns, or a pattern that takes long, holds up no other for longer than a slice. A pattern that takes [`MATCHING_MAX`] in all is refused.
+//! Owns the compiled patterns and their topics. A shard gets the topics of a known pattern at once; an unknown one goes into
+//! a [line](mod@line). One task works the line off on a thread that may block, a slice of each source's patterns in turn, so
+//! that neither a shard nor a network thread compiles or matches anything, and a source with many patterns, or a pattern that
+//! takes long, holds up no other for longer than a slice. A pattern that takes [`MATCHING_MAX`] in all is refused.
 //!
 //! When topics come, a known pattern is held against those alone.
 
@@ -66,7 +66,7 @@ struct State {
     asked: u64,
 }
 
-/// What is known of a pattern.
+/// The topics of a pattern, or why it has none.
 struct Entry {
     found: Result<Matches, String>,
     bytes: usize,

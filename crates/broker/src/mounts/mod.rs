@@ -3,7 +3,7 @@
 //! Owns the queues that the configuration names, and one thread for each. A mounted topic has one partition, whose records
 //! are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
 //! same after a restart, and another when the queue was made anew. A queue is open for reading only, unless the mount
-//! lets clients produce to it: then it has an [intake](intake), with a thread of its own, and the mount's retention, which
+//! lets clients produce to it: then it has an [`intake`], with a thread of its own, and the mount's retention, which
 //! the queue's own background applies. Guarantees that a queue that is removed or damaged is an error of that topic and of
 //! nothing else; one that was damaged when it was opened takes no records. Refuses whatever else would change the queue.
 
