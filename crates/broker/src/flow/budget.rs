@@ -3,12 +3,12 @@
 //! Requests are charged *before* their memory is allocated and wait while the budget is spent. Refuses nothing: it slows
 //! the senders.
 //!
-//! What is whole and not answered counts for its source: a source that holds more of it than it leaves free begins nothing
-//! more, so that others find memory whatever it sends. What it sends waits, and stands in no line before theirs.
+//! A whole request counts for its source until it is answered: a source that holds more for such requests than it leaves free
+//! begins no other, so that others find memory whatever it sends. Its further requests wait, and stand in no line before theirs.
 //!
-//! Connections of which no large frame has become whole yet fill what they were given one after the other: what many of them
-//! send at once would keep the machine's processors from everybody else's small requests for tens of milliseconds, most of it
-//! in their own processes and the system.
+//! Connections of which no large frame has become whole yet fill their memory one after the other: many large frames at once
+//! would keep the machine's processors from everybody else's small requests for tens of milliseconds, most of it in the
+//! clients' processes and the system.
 //!
 //! A large frame is charged while it arrives, in one of two [lanes](super::large_frames), which leave a quarter of the budget to
 //! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
@@ -63,7 +63,7 @@ pub(crate) struct MemoryBudget {
     shares: Mutex<HashMap<Source, Arc<Share>>>,
 }
 
-/// What the requests of one source hold that are whole.
+/// The memory that the whole requests of one source hold.
 ///
 /// Invariants: `whole_bytes` is the sum of what the live [`Charge`]s with this share count for it.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ pub(crate) struct Charge {
     budget: Arc<MemoryBudget>,
     /// Bytes that are counted in the budget.
     bytes: usize,
-    /// Where it arrives, while it is not whole, or while it is overdrawn.
+    /// Its arrival, while it is not whole, or while it is overdrawn.
     arrival: Option<Arrival>,
     /// Bytes beyond the budget.
     overdrawn_bytes: usize,
@@ -337,7 +337,7 @@ impl Charge {
         let mut lane = budget.lane(arrival.is_huge).lock();
         arrival.awaited = Some((bytes, lane.join(arrival.sender, arrival.ticket, bytes, rest)));
         budget.in_line.fetch_add(1, Ordering::SeqCst);
-        // What was released before it was counted told it nothing.
+        // A release before it was counted as in line did not serve it.
         budget.serve(&mut lane);
         false
     }
@@ -389,8 +389,8 @@ impl Charge {
         }
     }
 
-    /// What arrived is whole. It goes on to hold what it holds, and what it overdrew is nobody else's until it ends:
-    /// there is never more than one such frame in a lane.
+    /// The frame is whole. It keeps its bytes, and those that it overdrew are nobody else's until it ends: there is never
+    /// more than one such frame in a lane.
     pub(crate) fn settle(&mut self, share: &Arc<Share>) {
         self.count_whole(share);
         self.end_arrival(self.overdrawn_bytes == 0);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_begin_one_after_the_other_and_at_once_where_there_are_few() {
+    fn newcomers_begin_one_by_one_unless_they_are_few() {
         let (budget, now) = (budget(), Instant::now());
         let each = Duration::from_millis(4);
         let begins: Vec<_> = (0..4).map(|_| budget.newcomer_begins(now, MIB) - now).collect();
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frames_of_a_source_that_has_its_share_wait_and_hold_up_no_others() {
+    fn frames_of_a_source_with_its_share_wait_and_delay_no_others() {
         let budget = budget();
         let mut whole = arrived(&budget, 9 * MIB, 2 * MIB);
         whole.settle(&budget.share(Source::SOME));
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_frame_in_line_is_served_first_and_one_that_stops_waiting_holds_up_nobody() {
+    fn oldest_frame_in_line_is_served_first_unless_it_leaves() {
         let budget = budget();
         let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
         let mut older = budget.arriving(MIB, SENDER);
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_sent_whole_frames_is_served_first_and_then_the_source_that_holds_least() {
+    fn proven_sender_is_served_first_then_the_source_holding_least() {
         let budget = budget();
         let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
         let mut overdrawn = waiting(&budget, MIB);
@@ -728,8 +728,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_keeps_less_than_it_came_with_gives_the_rest_back_and_one_that_keeps_more_takes_it()
-     {
+    async fn charge_follows_the_bytes_that_a_request_keeps() {
         let budget = budget();
         let mut parked = budget.charge(6 * MIB).await;
         let mut waiting = std::pin::pin!(budget.charge(4 * MIB));

@@ -1,5 +1,5 @@
-//! Where a connection's requests with records are worked on: on the network's thread, which serves others meanwhile only if
-//! it is let go, or aside.
+//! Decides where a connection's requests with records are worked on: aside, or on the network's thread, which serves no others
+//! meanwhile unless it is let go.
 //!
 //! To check compressed records they are inflated, and for a topic with another codec they are compressed again. A few
 //! bytes may inflate to a thousand times as many, so what a request costs is known afterwards only: one that is large, or
@@ -58,7 +58,7 @@ const KNOWN_SLICES: u32 = 8;
 /// slices, and with twice as many all of them.
 const TIMES_KEPT: usize = 1024;
 
-/// What is to be done with the records of a request before its batches have their places.
+/// The work on the records of a request before its batches have their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordsWork {
     /// Bytes that have to be inflated or compressed.
@@ -115,9 +115,9 @@ struct Line {
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
     times: HashMap<Source, Recent>,
-    /// Of connections whose time nobody else counts.
+    /// The times of connections; nobody else counts those.
     of_connections: HashMap<u64, Recent>,
-    /// Of newcomers' first slices, by their networks: the wider ones, and those within them.
+    /// The times of newcomers' first slices, by their networks: the wider ones, and those within them.
     of_networks: [HashMap<IpAddr, Recent>; 2],
     /// Whether a source that had time is next where a newcomer waits, too.
     is_known_next: bool,
@@ -129,7 +129,7 @@ struct Waiting {
     grant: oneshot::Sender<Reach>,
 }
 
-/// Who asks for leave.
+/// A request that asks for leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker {
     pub(crate) source: Source,
@@ -206,7 +206,7 @@ impl Recent {
 
     fn add(&mut self, now: Instant, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // What was halved stays so; of a second that has only begun nothing is lost.
+        // A second that has only begun is not lost: `at` moves only if something was halved.
         let before = self.now(now);
         if before != self.micros || self.micros == 0 {
             self.at = now;
@@ -273,7 +273,7 @@ impl InflatingLeave {
             let ticket = line.next_ticket;
             line.next_ticket += 1;
             line.waiting.insert(ticket, Waiting { who, grant });
-            // What came free since it was looked told nobody.
+            // A place that came free since `try_get` did not serve the line.
             self.serve(&mut line);
             InLine { leaves: self, ticket, granted, is_taken: false }
         };
@@ -298,7 +298,7 @@ impl InflatingLeave {
         {
             let Some(Waiting { grant, .. }) = line.waiting.remove(&next.ticket) else { return };
             line.working[next.reach as usize] += 1;
-            // Whoever stops waiting gives it back.
+            // An `InLine` that is dropped before it took the grant gives it back.
             let _ = grant.send(next.reach);
         }
     }
@@ -449,7 +449,7 @@ impl Slice {
     }
 }
 
-/// What one connection's compressed requests have cost.
+/// The cost of one connection's compressed requests.
 ///
 /// Invariants: `aside` is how many slices more are worked on aside whatever their size.
 #[derive(Debug)]

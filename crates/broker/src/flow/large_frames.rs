@@ -22,7 +22,7 @@ pub(crate) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
 
-/// Who sends a frame.
+/// The sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) source: Source,
@@ -30,10 +30,10 @@ pub(crate) struct Sender {
     pub(crate) is_proven: bool,
 }
 
-/// What a frame that waited was given.
+/// The memory that a frame in line was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// What it asked for, out of the lane.
+    /// The bytes that it asked for, out of the lane.
     Taken,
     /// Leave to overdraw.
     Overdraft,
@@ -134,7 +134,7 @@ impl Lane {
             if let Some(head) = self.line.remove(&ticket) {
                 self.line_bytes -= head.rest;
                 served += 1;
-                // Whoever stops waiting leaves the line first.
+                // A frame that stops waiting leaves the line first.
                 let _ = head.grant.send(grant);
             }
         }

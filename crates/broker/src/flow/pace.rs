@@ -1,8 +1,8 @@
 //! When a connection's task lets the others of its thread go first.
 //!
-//! What has arrived at once may be thousands of requests, and a large frame comes as fast as a client sends it. Nothing of
-//! that makes the task wait by itself, so it is to leave its thread after about a millisecond. The clock is looked at after each
-//! request but Produce: that takes a time which goes with its bytes, and of few bytes less than the look.
+//! Thousands of requests may arrive at once, and a large frame comes as fast as a client sends it. Neither makes the
+//! connection's task wait by itself, so it is to leave its thread after about a millisecond. The clock is looked at after each
+//! request but Produce: the time for that goes with its bytes, and for few bytes it is less than the look.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 pub(crate) const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Bytes of Produce requests after which the clock is looked at: to check so many takes a tenth of a millisecond.
 const LOOK_BYTES: usize = 64 * 1024;
-/// What a request counts for beside its bytes: sixteen of the smallest make a look.
+/// Bytes that a request counts for beside its own: sixteen of the smallest make a look.
 const REQUEST_BYTES: usize = 4 * 1024;
 /// Bytes of a large frame that are read before others come to their turn: with the pages that are taken for them about half
 /// of the time.

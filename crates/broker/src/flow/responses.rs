@@ -66,7 +66,7 @@ struct SourceAccount {
     held_bytes: AtomicUsize,
 }
 
-/// What one connection's responses hold.
+/// The memory that one connection's responses hold.
 pub(crate) struct Account {
     memory: Arc<ResponseMemory>,
     source: Arc<SourceAccount>,
@@ -204,7 +204,7 @@ impl ResponseMemory {
         (free / FETCH_SHARE).max(SMALL_BYTES)
     }
 
-    /// What is wrong, while more is held than there is or somebody waits.
+    /// The trouble, while more is held than there is or a request waits.
     pub(crate) fn trouble(&self) -> Option<String> {
         let (used, waiting) = (self.used_bytes(), self.waiting());
         if waiting == 0 && used <= self.capacity_bytes {
@@ -244,13 +244,13 @@ impl ResponseMemory {
             self.waiting.fetch_sub(1, SeqCst);
             waiting.source.held_bytes.fetch_add(waiting.bytes, SeqCst);
             self.used_bytes.fetch_add(waiting.bytes, SeqCst);
-            // Whoever stops waiting gives it back.
+            // An `InLine` that is dropped before it took the grant gives it back.
             let _ = waiting.grant.send(());
         }
     }
 
-    /// To be called now and then by whoever waits or holds much: serves the line, and tells those to go that do not take
-    /// what they hold, if others need it. Does something once in [`LOOK_PERIOD`] only.
+    /// To be called now and then by a connection that waits or holds much: serves the line, and sends connections away that
+    /// do not take their responses, if others need the memory. Does something once in [`LOOK_PERIOD`] only.
     pub(crate) fn look(&self) {
         let now = Instant::now();
         {
@@ -309,7 +309,7 @@ impl ResponseMemory {
 }
 
 impl Account {
-    /// Where the connection comes from.
+    /// The source of the connection.
     pub(crate) fn source(&self) -> Source {
         self.source.source
     }
@@ -363,13 +363,13 @@ impl Account {
             memory.waiting.fetch_add(1, SeqCst);
             ticket
         };
-        // What was released before it was counted told it nothing.
+        // A release before it was counted as waiting did not serve the line.
         memory.serve();
         memory.look();
         Err(InLine { account: Arc::clone(self), ticket, bytes, granted, is_taken: false })
     }
 
-    /// What was counted for the source and in all.
+    /// Holds bytes that were counted already for the source and in all.
     fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         let before = self.held_bytes.fetch_add(bytes, SeqCst);
         if before <= SMALL_BYTES && before + bytes > SMALL_BYTES {
@@ -391,7 +391,7 @@ impl Account {
     fn release_shared(&self, bytes: usize) {
         self.source.held_bytes.fetch_sub(bytes, SeqCst);
         self.memory.used_bytes.fetch_sub(bytes, SeqCst);
-        // What is little adds up until somebody in line looks.
+        // Small releases add up until a request in line looks.
         if bytes > SMALL_BYTES && self.memory.waiting.load(SeqCst) > 0 {
             self.memory.serve();
         }

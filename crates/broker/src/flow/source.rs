@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_an_address_however_it_is_spelt_or_a_network_of_ipv6() {
+    fn source_is_an_ipv4_address_however_spelt_or_an_ipv6_network() {
         for (address, source) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),

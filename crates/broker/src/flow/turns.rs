@@ -1,15 +1,15 @@
-//! Whose connections come to their turn when they have more to do than the network's threads can.
+//! Decides which connections get their turn when they have more to do than the network's threads can.
 //!
-//! What wakes the task of a connection asks for a turn: one look at all that has come for it, of about a
+//! A wake-up of a connection's task asks for a turn: one look at all that has come for it, of about a
 //! [millisecond](super::pace). A few connections whose source had little of the threads' time of late have their turn at once.
-//! A few of the others have theirs at the same time, and the rest waits in line outside of the runtime, whose queue stays
-//! short by that.
+//! A few of the others have theirs at the same time. The rest waits in line outside of the runtime, which keeps the runtime's
+//! queue short.
 //!
 //! The line orders sources by a [time](level): that at which a source came into line, or had its last turn, and more for what it
 //! had of late, for how long its turns take, and if it is one of a [crowd](wake_crowd) that was woken. The next connection of
-//! that source is found likewise. So whoever asks for little comes before all that ask for much, however many these are, and a
-//! source with many connections gets no more than another one. Some turns go to who has waited for longest, so that nobody
-//! starves.
+//! that source is found likewise. So a source that asks for little comes before all that ask for much, however many these are,
+//! and one with many connections gets no more than another. Some turns go to the connection that has waited for longest, so
+//! that none starves.
 //!
 //! Guarantees that a wake-up is never lost, and that a turn of a connection that goes away is given to another one.
 
@@ -88,7 +88,7 @@ struct Share {
     connections: AtomicUsize,
 }
 
-/// What a connection is at.
+/// The states of a connection.
 mod state {
     /// It has nothing to do.
     pub(crate) const IDLE: u8 = 0;
@@ -343,7 +343,7 @@ pub(crate) async fn give_way() {
     .await;
 }
 
-/// What a connection does, in its turns.
+/// The work of a connection, done in its turns.
 pub(crate) struct InTurns<F> {
     work: Pin<Box<F>>,
     seat: Arc<Seat>,

@@ -8,27 +8,27 @@ use std::time::Duration;
 
 use super::level::Level;
 
-/// Somebody who waits.
+/// A connection that waits for its turn.
 pub(super) trait Waits {
     type Source: Copy + Eq + Hash;
 
     fn source(&self) -> Self::Source;
 
-    /// What the whole source had.
+    /// The time that its whole source had.
     fn source_level(&self) -> &Level;
 
-    /// What it had itself.
+    /// The time that it had itself.
     fn level(&self) -> &Level;
 
     /// Whether it was woken as one of a crowd.
     fn is_in_crowd(&self) -> bool;
 }
 
-/// A turn of who was woken as one of a crowd comes so much later. It is half of what turns that are as long as one may take make
-/// it later: a consumer that waits for records comes before those.
+/// The turn of a connection that was woken as one of a crowd comes so much later. It is half of the delay of connections
+/// whose turns are as long as one may be: a consumer that waits for records comes before those.
 const CROWD_DELAY: Duration = Duration::from_secs(1);
-/// One of so many turns goes to who has waited for longest. So nobody starves: whoever comes late waits no more than so many
-/// times as long as where all come one after the other.
+/// One of so many turns goes to the connection that has waited for longest. So none starves: each waits at most so many times
+/// as long as in a plain queue.
 const TURNS_OF_OLDEST: u64 = 4;
 
 /// A place in line: the earlier time is the earlier place, and of two with the same time the one that was taken first.
@@ -38,7 +38,7 @@ struct Place {
     number: u64,
 }
 
-/// What is in line. Invariants: both have the same places.
+/// The places in line, by rank and by number. Invariants: both have the same places.
 #[derive(Debug)]
 struct Ranked<V> {
     by_place: BTreeMap<Place, V>,

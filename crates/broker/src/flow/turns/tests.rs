@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// What a connection does at a time in these tests.
+/// The work of a connection in one turn of these tests.
 const WORK: Duration = Duration::from_micros(500);
 
 fn source(last: u8) -> Source {
@@ -96,14 +96,14 @@ async fn who_asks_for_little_waits_for_a_few_turns_of_others_only() {
 }
 
 #[test]
-fn a_turn_is_given_on_by_who_goes_away_in_line_or_with_a_turn_or_panics() {
+fn turn_is_passed_on_by_a_connection_that_leaves_or_panics() {
     let turns = Turns::new(1);
     let has_run = AtomicUsize::new(0);
     let run = || async {
         has_run.fetch_add(1, Ordering::SeqCst);
         pending::<()>().await;
     };
-    // Whoever works has these.
+    // Connections that work have all of the turns.
     let given = &turns.given;
     assert!(given.try_take() && given.try_take() && !given.try_take());
     (0..FREE_PER_THREAD).for_each(|_| assert!(turns.free.try_take()));
@@ -185,7 +185,7 @@ async fn work_gives_way_once_its_turn_is_over_and_not_before() {
 }
 
 #[test]
-fn as_many_light_ones_as_there_are_places_have_their_turn_at_once() {
+fn light_connections_have_turns_at_once_while_places_last() {
     let turns = Turns::new(1);
     let has_run = AtomicUsize::new(0);
     let has_run = &has_run;
