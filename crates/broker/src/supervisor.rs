@@ -5,7 +5,7 @@
 //! is not designed to go on without that part. A panic in the task of a connection is that connection's own, and is only
 //! counted.
 //!
-//! What a dead part has left in memory is not trusted: the server leaves its files as a kill would, and the next start
+//! The memory that a dead part has left is not trusted: the server leaves its files as a kill would, and the next start
 //! recovers.
 
 use std::any::Any;

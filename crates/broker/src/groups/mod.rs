@@ -44,7 +44,7 @@ pub(crate) type Begun = crate::shard_host::Begun<Shard>;
 /// All groups of one server.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// What loads the shards, and runs requests on them.
+    /// The host that loads the shards, and runs requests on them.
     pub(crate) host: Arc<ShardHost<Shard>>,
 }
 
@@ -173,7 +173,7 @@ impl Groups {
         self.host.read(index, work, look).await
     }
 
-    /// What a request for this group would cost now, if its shard is loaded.
+    /// The cost of a request for this group now, if its shard is loaded.
     pub(crate) fn cost(&self, group_id: &str, cost: impl Fn(&Shard) -> usize) -> usize {
         self.host.cost(group_id, cost)
     }
@@ -197,7 +197,7 @@ impl Groups {
         self.host.show_slices(look, show);
     }
 
-    /// What all groups take, for metrics.
+    /// The memory that all groups take, for metrics.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.world().memory.held_bytes()
     }
@@ -224,7 +224,7 @@ impl Groups {
         Some(format!("group records wait for the disk{reason}"))
     }
 
-    /// Who holds the memory of groups, while somebody was refused for want of it not long ago.
+    /// The sources that hold the memory of groups, for a while after a refusal for want of it.
     pub(crate) fn shortage(&self) -> Option<String> {
         let world = self.world();
         world.shortage.told(&world.memory, &*world.ports.env.clock)
@@ -278,7 +278,7 @@ fn codec(config: &BrokerConfig) -> Compression {
     }
 }
 
-/// What a request takes while it waits for its group: its place among the waiting ones, and what it is worked on with.
+/// Memory of a request while it waits for its group: its place among the waiting ones, and the state of its work.
 const WAITING_BYTES: usize = 1024;
 
 /// Memory that a request of this client holds while it waits for its group.

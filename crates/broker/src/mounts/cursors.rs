@@ -20,7 +20,7 @@ struct Place {
     used: Instant,
 }
 
-/// Where readers were last.
+/// The places that readers came to last.
 ///
 /// Invariants: at most [`PLACES_MAX`], with distinct offsets; each reader's next batch is the one in which its offset lies.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use super::{MountedQueue, Refused};
 /// A record that was found.
 pub(crate) type Found = Option<(TimestampMs, Offset, LeaderEpoch)>;
 
-/// What is known of a segment.
+/// Facts that were found about a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentFacts {
     /// Its largest timestamp.
@@ -128,7 +128,7 @@ impl MountedQueue {
         Ok(bases.iter().copied().zip(ends).collect())
     }
 
-    /// What is to be known of the segment from `base` to `end`; none if it is empty.
+    /// The facts of the segment from `base` to `end`; none if it is empty.
     fn facts(&self, base: Offset, end: Option<Offset>) -> Result<Option<SegmentFacts>, QueueError> {
         let mut known = self.facts.lock();
         if let Some(facts) = known.get(&base) {

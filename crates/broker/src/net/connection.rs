@@ -66,11 +66,11 @@ pub(crate) struct Connection<'a, D> {
     pipeline: Pipeline,
     outbox: Outbox,
     standing: &'a Standing,
-    /// Of the memory for requests that are whole.
+    /// Its source's share of the memory for whole requests.
     share: Arc<Share>,
-    /// Of the memory for records.
+    /// The connection, as the gate for records knows it.
     guest: Guest,
-    /// Of the memory for responses.
+    /// Its account in the memory for responses.
     account: Arc<Account>,
     /// Memory for the response to the next request.
     reservation: Reservation,
@@ -116,11 +116,11 @@ impl Stall {
     }
 }
 
-/// What [`Connection::serve`] saw.
+/// An event that [`Connection::serve`] saw.
 enum Event {
     Readable,
     Answered(Outcome),
-    /// What the next request waits for may be there.
+    /// The next request may find now the room or the leave that it waits for.
     Admitted,
     /// The large frame has the memory that it was in line for.
     Granted,

@@ -194,7 +194,7 @@ struct OpenConnection {
     standing: Arc<Standing>,
 }
 
-/// Of whom some may go for a newcomer.
+/// The claim of a newcomer on the room of other connections.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     newcomer: Source,

@@ -28,7 +28,7 @@ pub(crate) trait Dispatch: Send + Sync {
         None
     }
 
-    /// Where the records of a request go.
+    /// The places that the records of a request go to.
     fn places(&self, _frame: &[u8]) -> Places {
         Places::default()
     }
@@ -66,12 +66,12 @@ impl Staged {
 
 /// The records of a Produce request.
 pub(crate) trait Records: Send {
-    /// What appending has to do with them.
+    /// The work of appending them.
     fn work(&self) -> RecordsWork;
 
     /// Gives batches their places until all have theirs, or the slice is over; answers whether all have. Waits for nothing.
     fn append(&mut self, slice: Slice) -> bool;
 
-    /// What is left once all that arrived together has its places: to write it, and to wait until it is durable.
+    /// The rest, once all batches that arrived together have their places: to write them, and to wait until they are durable.
     fn finish(self: Box<Self>) -> Response;
 }

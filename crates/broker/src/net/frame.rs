@@ -20,7 +20,7 @@ const BEGINNING_BYTES: usize = 4 * 1024;
 /// Bytes of a large frame that one read takes at most: as they come, pages of memory are taken for them, which costs more
 /// than to copy them.
 const LARGE_READ_BYTES_MAX: usize = 256 * 1024;
-/// What one read asks for unless told otherwise; an idle connection holds no buffer at all.
+/// Bytes that one read asks for by default; an idle connection holds no buffer at all.
 const READ_BYTES: usize = 64 * 1024;
 
 /// The length field cannot be that of a request; the connection is to be closed.
@@ -31,7 +31,7 @@ pub(crate) struct FrameLengthError {
     max: usize,
 }
 
-/// Who begins like this, and what the first four bytes would say as a length.
+/// The likely sender of such first four bytes, and the length that they would state.
 fn of_whom(length: i32) -> String {
     let what = match &length.to_be_bytes() {
         [0x16, 3, ..] => "a TLS client on a plain-text listener",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_of_a_frame_whose_rest_never_comes_takes_no_more_than_its_size() {
+    fn part_of_a_frame_takes_no_more_memory_than_its_size() {
         let mut frames = FrameBuffer::new(100 << 20);
         let bytes = framed(&vec![7; 60_000]);
         feed(&mut frames, &bytes[..100]);

@@ -4,9 +4,9 @@
 //! range that may be on the disk ([`Thread::of_range`]) is sent as a catch-up read: on a thread of its own, a few at a time
 //! for each log dir.
 //!
-//! What clients read at the end of a log are pieces of the journal's groups, and each keeps the whole group in memory. So
-//! what a client does not take soon moves to memory of its own, which is what it is charged for; who reads in full flow is
-//! spared the copy.
+//! Records at the end of a log are sent as pieces of the journal's groups, and each piece keeps the whole group in memory. So
+//! pieces that a client does not take soon are copied to memory of their own, for which it is charged. A client that reads in
+//! full flow is spared the copy.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -39,7 +39,7 @@ const OWNED_AT_ONCE: usize = 1024 * 1024;
 /// A piece that is looked at takes as long as so many bytes that are copied.
 const LOOK_BYTES: usize = 64;
 
-/// What is sent of a file at once.
+/// The range of a file that is sent at once.
 #[derive(Clone, Copy)]
 struct FileRange {
     position: u64,
@@ -226,7 +226,7 @@ impl Outbox {
                             rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
                         pass_on()
                     };
-                    // What was sent must not be forgotten, so this thread is given back only before the next range.
+                    // The count of sent bytes must not be lost, so this thread is given back only before the next range.
                     self.was_aside.store(true, Relaxed);
                     self.catch_up.read_on_thread(log_dir, self.whose(), read_and_pass_on).await
                 }

@@ -43,7 +43,7 @@ pub(super) struct Ask {
     pub(super) of_source: u64,
 }
 
-/// The bytes held by the partition and by the log dir, of those that a request goes to, that hold most.
+/// The bytes that the fullest partition and the fullest log dir of a request's records hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Places {
     pub(crate) partition_bytes: u64,

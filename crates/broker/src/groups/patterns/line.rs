@@ -19,13 +19,13 @@ const FEW: usize = 4;
 /// have found all topics' names, which takes memory.
 const BEGUN_MAX: usize = 4;
 
-/// Who asks for a pattern: a source, or the groups themselves when topics come.
+/// The asker of a pattern: a source, or the groups themselves when topics come.
 pub(super) type Asker = Option<Source>;
 
 /// The patterns in line.
 ///
-/// Invariants: a pattern stands in the lines of exactly those who `asked` for it; an asker is in `order` once, exactly while
-/// its line is not empty; `places` is the length of all lines.
+/// Invariants: a pattern stands in the lines of exactly the askers in `asked`; an asker is in `order` once, exactly while its
+/// line is not empty; `places` is the length of all lines.
 #[derive(Default)]
 pub(super) struct Line {
     jobs: HashMap<Arc<str>, Job>,
@@ -42,7 +42,7 @@ struct Job {
 }
 
 impl Line {
-    /// Adds a pattern for whoever asks; whether it has been added.
+    /// Adds a pattern for an asker; whether it has been added.
     pub(super) fn ask(&mut self, asker: Asker, pattern: &str) -> bool {
         let of_asker = self.lines.get(&asker).map_or(0, VecDeque::len);
         let is_asked = self.jobs.get(pattern).is_some_and(|job| job.asked.contains(&asker));

@@ -30,7 +30,7 @@ use crate::net::receive_mark;
 
 /// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the server's default leaves to a socket.
+/// The server's default for the receive buffer of a socket.
 const RECEIVE_BUFFER_BYTES: usize = 102_400;
 const FRAME_BYTES: usize = 16 * 1024;
 /// Frames that a client in full flow has in flight.
@@ -41,7 +41,7 @@ const NO_MARK: usize = 1;
 const FLOW_FRAMES: usize = 50;
 const QUICK_FLOW: Duration = Duration::from_millis(3);
 
-/// Where the connections of all tests have slices worked on.
+/// The runtime aside for the connections of all tests.
 static RUNTIME_ASIDE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
 
 /// Answers each frame at once with its size.
@@ -266,7 +266,7 @@ fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
 }
 
 #[test]
-fn a_connection_that_goes_idle_has_no_mark_and_is_served_at_once() {
+fn idle_connection_has_no_mark_and_is_served_at_once() {
     for_gathered(3, |client| {
         client.receive_all();
         let until = Instant::now() + PATIENCE;
@@ -274,7 +274,7 @@ fn a_connection_that_goes_idle_has_no_mark_and_is_served_at_once() {
             assert!(Instant::now() < until, "the mark stays");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What comes at once after a mark is taken for what the mark held back.
+        // Bytes that come at once after a mark are taken for bytes that it held back.
         std::thread::sleep(Duration::from_millis(5));
         for _ in 0..20 {
             assert!(client.ask(40) < Duration::from_secs(5));

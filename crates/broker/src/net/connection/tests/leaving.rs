@@ -66,7 +66,7 @@ fn a_client_that_sends_nothing_more_is_answered() {
 }
 
 #[test]
-fn a_client_that_sends_nothing_more_is_answered_what_is_unread_too() {
+fn half_closed_client_gets_answers_to_unread_requests_too() {
     // More than one read takes, and less than the socket does.
     let sizes = [SLOW, 40_000, 40_000, 15_000];
     let client = move |client: &mut Client| {

@@ -14,7 +14,7 @@ const LATER: usize = 41;
 const BEFORE_BYTES: usize = 16 << 20;
 const PIECE: &[u8] = b"piece";
 
-/// What is shared, as long as somebody has a part of it.
+/// Shared bytes, which live as long as any part of them.
 struct Whole(Arc<[u8]>);
 
 impl AsRef<[u8]> for Whole {
@@ -74,7 +74,7 @@ fn read_answer(client: &mut Client) {
 }
 
 #[test]
-fn what_a_client_does_not_take_for_a_while_shares_no_memory_and_is_what_it_was() {
+fn untaken_responses_share_no_memory_and_keep_their_bytes() {
     let dispatch = Sharing::new();
     let sharing = dispatch.clone();
     let client = move |client: &mut Client| {
