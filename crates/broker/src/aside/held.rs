@@ -2,7 +2,7 @@
 //!
 //! Owns where the turn is kept, so that whatever waits deep within a handler gives it back ([`waiting`]) and comes to its turn
 //! again behind the others of its source. A request has a turn of the first kind until it waits, and of the second kind from
-//! then on: it may hold memory that others wait for who have a turn of the first kind, so it never waits for one of those.
+//! then on: it may hold memory that requests with a turn of the first kind wait for, so it never waits for such a turn.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -104,7 +104,7 @@ impl Aside {
         }
     }
 
-    /// Has `work` done aside, in slices. It ends at its next give-way if whoever waits for it goes away.
+    /// Has `work` done aside, in slices. It ends at its next give-way if this future is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -113,7 +113,7 @@ impl Aside {
     }
 
     /// Has a slice of work done that cannot give way within it, on a thread of its own that steps back. It is done to its end
-    /// also if whoever waits for it goes away.
+    /// also if this future is dropped.
     pub(crate) async fn run_slice<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -121,8 +121,8 @@ impl Aside {
         ended(self.handle.spawn_blocking(work).await)
     }
 
-    /// Waits for the leave to do much for this source; it holds until it is dropped. Whoever has it asks for no second one,
-    /// and whoever holds memory of this asks for [`Self::in_charged_turn`].
+    /// Waits for the leave to do much for this source; it holds until it is dropped. A request that has it asks for no second
+    /// one, and a request that holds memory of this asks for [`Self::in_charged_turn`].
     pub(crate) async fn turn(&self, source: IpAddr) -> Turn {
         self.places.turns.take(Source::of(source)).await
     }
@@ -133,12 +133,12 @@ impl Aside {
         held::holding(turn, Source::of(source), Arc::clone(&self.places.charged_turns), work).await
     }
 
-    /// The same for somebody who holds memory of this, and waits for no more of it.
+    /// The same for a request that holds memory of this, and waits for no more of it.
     pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         self.places.in_charged_turn(source, work).await
     }
 
-    /// Waits for so much memory, and while this source has its share of it. Whoever has some asks for no more.
+    /// Waits for so much memory, and while this source has its share of it. A request that has some asks for no more.
     pub(crate) async fn charge(&self, source: IpAddr, bytes: usize) -> Charge {
         let share = self.places.memory.share(Source::of(source));
         self.places.memory.charge_whole(&share, bytes).await
@@ -156,8 +156,8 @@ impl Aside {
 }
 
 impl Places {
-    /// Does `work` once it is the turn of this source among those who wait for no memory of this. Its turn is another's while
-    /// it is [`waiting`].
+    /// Does `work` once it is the turn of this source among requests that wait for no memory of this. Its turn is another's
+    /// while it is [`waiting`].
     pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         let (source, turns) = (Source::of(source), &self.charged_turns);
         let turn = turns.take(source).await;
@@ -187,7 +187,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-/// The outcome of a task. A panic of the task goes on in whoever awaits it.
+/// The outcome of a task. A panic of the task goes on in the awaiting task.
 fn ended<T>(ended: Result<T, JoinError>) -> Result<T, Stopping> {
     match ended {
         Ok(outcome) => Ok(outcome),

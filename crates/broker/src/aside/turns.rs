@@ -13,8 +13,8 @@ use crate::flow::source::Source;
 /// The turns of a server.
 ///
 /// Invariants: `running` is the sum of those of all sources, at most `running_max`, and each at most `of_source_max`; a source
-/// is in `line` exactly while somebody waits in it, and in `sources` exactly while it has a turn or waits for one. Nobody
-/// waits who could have a turn, and nobody is in a line who waits no more.
+/// is in `line` exactly while a request waits in it, and in `sources` exactly while it has a turn or waits for one. No request
+/// waits that could have a turn, and none is in a line that waits no more.
 #[derive(Debug)]
 pub(crate) struct Turns {
     running_max: usize,
@@ -108,7 +108,7 @@ impl Turns {
         place.turn().await
     }
 
-    /// Gives what is free to those who wait.
+    /// Gives free turns to waiting requests.
     fn grant(&self) {
         while let Some((source, sender)) = self.next() {
             // A request that leaves at this moment takes no turn. No `Turn` is made before the request has it: one that is

@@ -21,8 +21,8 @@ const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
 
 impl Broker {
     /// Tries again to open what a shortage has kept closed in a log dir: nobody else may ever use it. A dir that is still short
-    /// of something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
-    /// that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
+    /// of something is left alone until the next time, because opening may mean to read much. The first partition is chosen by
+    /// chance, so that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
     pub(crate) fn open_after_shortages(&self, dir: usize) {
         let image = self.catalog.cluster();
         let mut closed = self.replicas.open_failures.of_shortages();
@@ -75,7 +75,7 @@ impl Broker {
         Some(format!("no log dir is left: {}", failures.join("; ")))
     }
 
-    /// How the server is. Waits for no change to the metadata, and not for whoever opens or closes a partition.
+    /// The server's health. Waits neither for changes to the metadata nor for the opening or closing of partitions.
     pub(crate) fn health(&self) -> Health {
         let dead = self.supervisor.troubles().into_iter();
         let mut found: Vec<Finding> = dead.map(|text| of_process(Code::ThreadDied, text)).collect();
@@ -100,9 +100,9 @@ impl Broker {
         found.extend(topics_set_aside(self.catalog.store().set_aside()).map(warn(Code::TopicsSetAside)));
         let lost = self.log_account.get().and_then(|account| account.warning());
         found.extend(lost.map(warn(Code::LogLinesLost)));
-        // Not critical: whoever asks for little is served, and whoever does not read is sent away.
+        // Not critical: requests for little are served, and clients that do not read are sent away.
         found.extend(self.budgets.responses.trouble().map(warn(Code::ResponseMemoryShort)));
-        // Not critical: the groups that are there go on, and whoever holds little finds room.
+        // Not critical: the groups that are there go on, and sources that hold little find room.
         found.extend(self.groups.shortage().map(warn(Code::GroupMemoryShort)));
         Health::of(found)
     }

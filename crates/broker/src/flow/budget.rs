@@ -11,8 +11,8 @@
 //! clients' processes and the system.
 //!
 //! A large frame is charged while it arrives, in one of two [lanes](super::large_frames), which leave a quarter of the budget to
-//! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
-//! what it was given follows from how much waits behind it.
+//! whole requests. A frame that finds its lane full waits in line. The time that a frame then has to fill its memory follows
+//! from how much waits behind it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ const WAITING_SHARE: usize = 2;
 /// Bytes that connections which are not proven are given to fill in a millisecond, all together: to receive so many takes an
 /// eighth of that time for the system, their clients and this server.
 const NEWCOMERS_BYTES_PER_MS: usize = 256 * 1024;
-/// How long one of them waits for its turn at most: who opens ever new connections and leaves them holds up nobody for longer.
+/// How long one of them waits for its turn at most: clients that open ever new connections and leave them hold up nobody for
+/// longer.
 const NEWCOMER_WAIT_MAX: Duration = Duration::from_millis(125);
 
 /// Bytes that may be held at once.
@@ -172,7 +173,7 @@ impl MemoryBudget {
         self.charged_whole(share, bytes)
     }
 
-    /// Waits until `bytes` could be taken for a request that is whole. Who comes first then takes them.
+    /// Waits until `bytes` could be taken for a whole request. The first request to come then takes them.
     pub(crate) async fn room_for(&self, share: &Share, bytes: usize) {
         let has_room = || {
             let used = self.used_bytes.load(Ordering::SeqCst);
@@ -275,7 +276,7 @@ impl MemoryBudget {
             .is_ok()
     }
 
-    /// Something was given back: whoever waits for it goes on.
+    /// Wakes the requests that wait for bytes, because some were given back.
     fn tell_released(&self) {
         if self.in_line.load(Ordering::SeqCst) > 0 {
             for lane in [&self.ordinary, &self.huge] {

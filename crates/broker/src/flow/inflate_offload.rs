@@ -10,14 +10,14 @@
 //! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
 //! late.
 //!
-//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::catch_up`]). What these
-//! will take is told by their source: one that came often and had little time is quick, and the last place is only for such. Of
-//! the others a read, which is bounded, finds a place beside all searches, each of which may inflate a large batch at once.
+//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::catch_up`]). The time that these
+//! will take is guessed from their source: one that came often and had little time is quick, and the last place is only for such.
+//! For other sources, a read, which is bounded, finds a place beside all searches, each of which may inflate a large batch.
 //!
-//! A source that had no time yet would come before all others, and whoever has many addresses would hold up everybody with
-//! ever new ones. So newcomers have every other turn only. Of these the one is next whose [networks](Source::networks) had least
-//! time for newcomers of late: one from elsewhere waits for none of a stream of them, and one from beside it for one of each
-//! network there.
+//! A source that had no time yet would come before all others, and an owner of many addresses would hold up everybody with
+//! ever new ones. So newcomers have every other turn only. The next newcomer is the one whose [networks](Source::networks) had
+//! least time for newcomers of late: behind a stream of newcomers, one from other networks waits for none of them, and one from
+//! a network beside them for one of each network there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
@@ -49,10 +49,10 @@ const TURN_TIME: Duration = Duration::from_micros(500);
 const SLICE_TIME: Duration = Duration::from_millis(2);
 /// A slice that takes longer is one of few large batches: a batch of a megabyte that holds ten takes less.
 const LONG_TIME: Duration = Duration::from_millis(40);
-/// Time of late from which on a source is one that takes long: what it gets who uses an eighth of one place without pause. A
+/// Time of late from which on a source is one that takes long: that of a source that uses an eighth of one place without pause. A
 /// client that searches or reads old records now and then stays far below, also where its turns are slow.
 const LONG_SOURCE_TIME: Duration = Duration::from_millis(250);
-/// Slices after which the time of a source tells what it will take: whoever had fewer may have had them to look quick.
+/// Slices after which the time of a source tells what it will take: one with fewer may have had them to look quick.
 const KNOWN_SLICES: u32 = 8;
 /// Sources, and connections, whose time is remembered before those that had hardly any are forgotten: first those that had few
 /// slices, and with twice as many all of them.

@@ -1,13 +1,16 @@
 //! A lane of the memory for requests: where frames that are larger than one read are charged while they arrive.
 //!
-//! Ordinary frames are charged whole, huge ones by doubling, each kind in a lane of its own: so nobody that is ordinary
-//! holds memory while it waits for more, and nobody waits for the huge ones but they. Who finds its lane full waits in
-//! line. Connections whose last large frame became whole come first: parts of frames from ever new connections do not hold
-//! up who sends whole ones. Then the source that holds least in the lane, then the oldest frame. Huge frames that are half here could wait for each other for ever; so the head of a
-//! line may overdraw, one frame of a lane at a time, and what it overdraws stands in nobody's way. While somebody waits,
-//! a frame has to fill what it was given within [`Lane::patience`], which shrinks as the line grows: so the wait of
-//! whoever comes depends little on how many wait already, and a client that sends parts of frames gains nothing by
-//! sending more of them.
+//! Ordinary frames are charged whole, huge ones by doubling, each kind in a lane of its own: so no ordinary frame holds memory
+//! while it waits for more, and only huge frames wait for huge ones. A frame that finds its lane full waits in line, in this
+//! order:
+//! - Connections whose last large frame became whole: parts of frames from ever new connections do not hold them up.
+//! - The source that holds least in the lane.
+//! - The oldest frame.
+//!
+//! Huge frames that are half here could wait for each other for ever. So the head of a line may overdraw, one frame of a lane
+//! at a time, and the overdrawn bytes stand in nobody's way. While frames wait, a frame has to fill its memory within
+//! [`Lane::patience`], which shrinks as the line grows: so a new frame's wait depends little on how many wait already, and a
+//! client that sends parts of frames gains nothing by sending more of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -141,7 +144,7 @@ impl Lane {
         served
     }
 
-    /// The one that is served next: its ticket, who sends it, and what it waits for.
+    /// The frame that is served next: its ticket, its source, and the bytes that it waits for.
     fn first(&self, spent: &[Source]) -> Option<(u64, Source, usize)> {
         let rank = |(ticket, waiting): &(&u64, &Waiting)| {
             let Sender { source, is_proven } = waiting.sender;

@@ -55,7 +55,7 @@ pub(crate) struct NotNow {
 }
 
 impl ProduceGate {
-    /// A gate before a write cache. Whoever makes room in that calls [`Self::room_was_made`].
+    /// A gate before a write cache. Code that makes room in the cache calls [`Self::room_was_made`].
     pub(crate) fn new(look: impl Fn() -> Load + Send + Sync + 'static) -> Self {
         Self {
             look: Box::new(look),
@@ -120,7 +120,7 @@ impl ProduceGate {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Has all who wait ask again.
+    /// Makes all waiting requests ask again.
     pub(crate) fn room_was_made(&self) {
         // GATE: published.
         self.openings.fetch_add(1, Ordering::AcqRel);

@@ -1,11 +1,11 @@
-//! Memory for responses: what they hold until their clients have taken them, and who may ask for more.
+//! Memory for responses: held until their clients have taken them, and shared out among the requests that ask for more.
 //!
-//! Owns an account for each connection and for each [`Source`]. Guarantees that requests whose answers are small never
-//! wait, however much others have not taken: only what asks for much does, and a source may hold as much as it leaves
-//! free, so that whoever holds least comes first, from wherever the others come. While somebody waits, or more is held than
-//! there is, connections that do not take what they hold are told to go, the largest first, however they begin again: what
-//! they held counts for their source until it is free. A response that exists is charged as it stands (a request that was
-//! started must be able to finish), unless so much is held that it could only be added at everybody's cost.
+//! Owns an account for each connection and for each [`Source`]. Guarantees that requests with small answers never wait,
+//! however much others have not taken. Only requests for much wait. A source may hold as much as it leaves free, so that the
+//! source that holds least comes first. While a request waits, or more is held than there is, connections that do not take
+//! their responses are sent away, the largest first. To connect again gains them nothing: the memory that they held counts
+//! for their source until it is free. A response that exists is charged as it stands (a request that was started must be able
+//! to finish), unless so much is held that it could only be added at everybody's cost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -32,7 +32,7 @@ const FETCH_SHARE: usize = 4;
 const EXPECTED_EIGHTHS_MAX: usize = 3;
 /// Half as much again as there is: beyond, large responses are not kept.
 const KEPT_HALVES_MAX: usize = 3;
-/// How often it is looked who takes nothing.
+/// Time between two looks for connections that take nothing.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// In so long a client has to take a part of what it holds, if others wait for that. A client across the world has some in
 /// such a time.

@@ -50,9 +50,9 @@ const SOURCES_KEPT: usize = 256;
 
 /// The turns of one server; shared by all connections.
 ///
-/// Invariants: `waiting` counts what `line` has. Nobody waits in line while a place of `given` is left: whoever gives one back
-/// looks at `waiting` after that, and whoever joins the line looks at `given` after that. Places of `free` are for those that
-/// have not come into line, so nobody waits for one.
+/// Invariants: `waiting` counts the connections in `line`. None waits in line while a place of `given` is left: a connection
+/// that gives one back looks at `waiting` after that, and one that joins the line looks at `given` after that. Places of
+/// `free` are for connections that have not come into line, so none waits for one.
 #[derive(Debug)]
 pub(crate) struct Turns {
     threads: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Turns {
     began: Instant,
 }
 
-/// Invariants: whoever has a connection is known.
+/// Invariants: each source with a connection is known.
 #[derive(Debug, Default)]
 struct Sources {
     shares: HashMap<Source, Arc<Share>>,
@@ -321,8 +321,8 @@ thread_local! {
     static WAKES_CROWD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what may wake many connections for the same thing: they have their turns after those that were woken for what they
-/// alone asked for, among them who makes the crowd wake up, and is not to wait for it.
+/// Runs code that may wake many connections for the same thing. They have their turns after connections that were woken for a
+/// request of their own, such as the one that wakes the crowd, which is not to wait for it.
 pub(crate) fn wake_crowd<T>(wake: impl FnOnce() -> T) -> T {
     let before = WAKES_CROWD.replace(true);
     let woken = wake();

@@ -79,8 +79,8 @@ impl Groups {
         self.begin(context, version, group_id, cost, handle).await?.reply().await
     }
 
-    /// As [`Self::request`], of somebody who is a member already, and stays one however long the log takes nothing.
-    /// `handle` is told whether there is room for records.
+    /// As [`Self::request`], for a member, which stays one however long the log takes nothing. `handle` gets whether there is
+    /// room for records.
     pub(crate) async fn keep_alive(
         &self,
         context: &RequestContext,

@@ -52,7 +52,7 @@ pub(crate) struct Patterns {
     wanted: Notify,
     /// One is known.
     known: Notify,
-    /// Held by the one who works the line off.
+    /// Held by the task that works the line off.
     universe: Mutex<Universe>,
 }
 
@@ -208,7 +208,7 @@ impl Patterns {
         Ok(Box::new(Work { pattern, workspace, generation, left, names, spent: Duration::ZERO }))
     }
 
-    /// Remembers what came of a pattern, and tells those who wait for it.
+    /// Remembers the outcome of a pattern, and wakes the requests that wait for it.
     fn keep(&self, text: &Arc<str>, found: Result<Matches, String>) {
         let names_bytes =
             |names: &BTreeSet<String>| names.iter().map(|name| PLACE_BYTES + name.len()).sum::<usize>();

@@ -356,7 +356,7 @@ impl MountedQueue {
         trouble: &mut Option<NotAppended>,
     ) -> Outcome {
         let sequenced = job.batch.sequenced();
-        // Not held while it is appended: who asks for the producers does not wait for the queue.
+        // Not locked during the append: requests that read the producers do not wait for the queue.
         let verdict = intake.producers.lock().check(sequenced);
         let place = match verdict.map_err(|refused| NotAppended::of(&refused.into()))? {
             SequenceVerdict::Duplicate(place) => place,

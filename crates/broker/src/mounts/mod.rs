@@ -427,7 +427,7 @@ impl MountedQueue {
         }
     }
 
-    /// Whether the queue is gone. Who waits for it is told when that changes.
+    /// Whether the queue is gone. Fetches that wait for it are woken when that changes.
     fn notice_if_gone(&self) -> bool {
         let is_gone = !self.view.is_in_place();
         if self.is_gone.swap(is_gone, Ordering::Relaxed) != is_gone {

@@ -136,7 +136,7 @@ enum Event {
     Begins,
     /// A client that sends nothing more has waited for long enough.
     Left,
-    /// It is time to look whether the client is still there, and after all who wait for memory for responses.
+    /// It is time to look whether the client is still there, and after the line for response memory.
     Look,
     Tick,
 }
@@ -468,9 +468,9 @@ impl<D: Dispatch> Connection<'_, D> {
         Ok((is_done, records))
     }
 
-    /// Waits for the leave to inflate. Those that came before go on meanwhile, and what is answered already is sent first:
-    /// not while the leave may be given, which is not to be held by who waits for its client. A client that leaves
-    /// meanwhile has what it asked for dropped.
+    /// Waits for the leave to inflate. Earlier requests go on meanwhile. Responses that are ready are sent first, and not while
+    /// the leave may be given: no connection is to hold it while it waits for its client. If the client leaves meanwhile, its
+    /// request is dropped.
     async fn wait_to_inflate(&mut self, leaves: &Arc<InflatingLeave>) -> Result<Leave, Closed> {
         self.take_answers().await;
         self.send_all().await?;
@@ -495,7 +495,7 @@ impl<D: Dispatch> Connection<'_, D> {
 /// Sending.
 impl<D: Dispatch> Connection<'_, D> {
     /// Sends all that is to be sent. Requests that wait go on meanwhile, and the large frame of which a part is here is held
-    /// to what holds for it elsewhere, too: who takes no responses does not keep memory that others wait for.
+    /// to its time limits, too: a client that takes no responses does not keep memory that others wait for.
     async fn send_all(&mut self) -> Result<(), Closed> {
         let mut sent_at = Instant::now();
         let mut looked_at = sent_at;

@@ -104,7 +104,7 @@ impl FrameBuffer {
 
     /// The length of the frame that arrives and is larger than an ordinary read, and the bytes of it that should have
     /// been charged by now: all of an ordinary one, and of others twice what was charged each time that this has come, so
-    /// that who sends little takes little. None while what has come and comes next is an ordinary read's worth.
+    /// that a slow sender takes little. None while twice the bytes that have come are less than an ordinary read.
     pub(crate) fn large_wanted_bytes(&self, charged_bytes: usize) -> Option<(usize, usize)> {
         let length = self.pending.filter(|&length| length > self.read_bytes)?;
         let arrived = self.buffer.len();

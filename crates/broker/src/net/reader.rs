@@ -355,7 +355,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Fails if the large frame is in line for too long: whoever waits holds what it has, which others wait for.
+    /// Fails if the large frame is in line for too long: it holds memory meanwhile, which others wait for.
     pub(super) fn check_line(&self, now: Instant) -> Result<(), Closed> {
         if now.duration_since(self.large.grown_at) > self.frame_time_max {
             return Err(Closed::NoMemory(self.frame_time_max));

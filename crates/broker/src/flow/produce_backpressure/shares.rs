@@ -117,7 +117,7 @@ impl Sent {
     }
 
     fn turn_to(&mut self, term: u64) {
-        // One who has read the term earlier may come later.
+        // A caller may have read the term earlier and come later.
         if term > self.term {
             self.bytes_before = if term == self.term + 1 { self.bytes } else { 0 };
             (self.bytes, self.term) = (0, term);

@@ -17,8 +17,8 @@ const TURN_WEIGHT: u32 = 2000;
 /// The expected length of a connection's first turn: turns of connections that ask for little are shorter, so that these come
 /// before many newcomers that come at the same time.
 const FIRST_TURN: Duration = TURN_TIME_MAX.checked_div(4).expect("no zero");
-/// One of so many parts of how long a turn is expected to take is how long the last one took. It is a small one: a turn takes
-/// long also where something else has the thread's core meanwhile.
+/// The last turn's length counts for one of so many parts of the expected length. It is a small part: a turn takes long also
+/// where something else has the thread's core meanwhile.
 const LAST_PART: u32 = 8;
 
 /// The time that a source or a connection had up to now.
@@ -45,7 +45,7 @@ impl Level {
         Self { light_at: AtomicU64::new(light_at.to_bits()), turn_nanos }
     }
 
-    /// That of a newcomer among so many who had this together.
+    /// The level of a newcomer among so many connections that had this together.
     pub(super) fn part(&self, count: usize) -> Self {
         let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
         Self::light_at(f64::from_bits(self.light_at.load(Ordering::Relaxed)) - f64::from(count).log2())

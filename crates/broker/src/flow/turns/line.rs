@@ -131,8 +131,8 @@ impl<T: Waits> Line<T> {
         }
     }
 
-    /// Takes out who is next. Its source comes into line anew with those that are left: that they have waited for long, since
-    /// they are many, brings it no earlier place.
+    /// Takes out the next connection. Its source comes into line anew with those that are left: their long wait, due to their
+    /// number, brings it no earlier place.
     pub(super) fn next(&mut self, now: Duration) -> Option<Arc<T>> {
         self.turns += 1;
         let is_for_oldest = self.turns.is_multiple_of(TURNS_OF_OLDEST);

@@ -1,8 +1,8 @@
-//! The line of patterns that are to be found out: a source's after the other's, so that however many one asks for, others
-//! wait for a slice of its patterns at most.
+//! The line of patterns whose topics are to be found. Sources have turns, so that however many patterns one asks for, others
+//! wait for a slice of them at most.
 //!
-//! Owns who asked for which pattern, and the work on each that has begun. A pattern that several sources ask for comes with
-//! whichever of them is served first.
+//! Owns the askers of each pattern, and the work on each that has begun. A pattern that several sources ask for comes with the
+//! first of them that is served.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::Work;
 use crate::flow::source::Source;
 
-/// Patterns in line at most, but for [`FEW`] of each source. A source has no more of them than it leaves free: it is not told
-/// what one more names before others are.
+/// Patterns in line at most, but for [`FEW`] of each source. A source has no more of them than it leaves free: others come
+/// before one more of its patterns.
 const LINE_MAX: usize = 1_000;
 /// Patterns that a source may have in line however many others have.
 const FEW: usize = 4;

@@ -212,7 +212,7 @@ fn woken_crowd_comes_after_requests_and_before_long_turns() {
     let place =
         |who: &Arc<Client>| order.iter().position(|one| Arc::ptr_eq(one, who)).expect("it has its turn");
     assert!(asks.iter().all(|who| place(who) < 2), "{:?}", asks.each_ref().map(place));
-    // But for the turn that goes to who came first.
+    // But for the turn that goes to the client that came first.
     assert_eq!(place(&long), 3);
 }
 

@@ -1,5 +1,5 @@
-//! Large frames that arrive in part, over real sockets: whoever holds memory and does not fill it is sent away once others
-//! wait, whatever else it does meanwhile.
+//! Large frames that arrive in part, over real sockets: a client that holds memory and does not fill it is sent away once
+//! others wait, whatever else it does meanwhile.
 
 use super::*;
 use crate::flow::large_frames::Sender;

@@ -1,4 +1,4 @@
-//! Memory for responses, over real sockets: who asks for little is served whatever others hold, and who reads nothing goes.
+//! Memory for responses, over real sockets: requests for little are always served, and clients that read nothing go.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,4 +1,4 @@
-//! Responses with pieces of memory that others share: whoever is slow to take them keeps none of it.
+//! Responses with pieces of memory that others share: a client that is slow to take them keeps none of it.
 
 use bytes::Bytes;
 use riverrun_protocol::Splice;
