@@ -88,7 +88,7 @@ pub(crate) struct Broker {
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
     pub(crate) supervisor: Arc<Supervisor>,
-    /// For the jobs of each log dir: somebody found no room for records.
+    /// For the jobs of each log dir: an append found no room for records.
     pub(crate) shortages: Vec<Notify>,
     /// For the jobs of each log dir: a partition was opened, and hardly more may be.
     pub(crate) crowds: Vec<Notify>,

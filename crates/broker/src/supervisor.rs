@@ -93,7 +93,7 @@ impl Supervisor {
         }
     }
 
-    /// A part is there that somebody else has started, and whose death is told by [`Self::dead`].
+    /// Notes a part that other code has started, and that calls [`Self::dead`] when it dies.
     pub(crate) fn lives(&self, name: &str) {
         self.parts.lock().entry(name.to_owned()).or_default();
     }

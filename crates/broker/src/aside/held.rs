@@ -22,7 +22,7 @@ task_local! {
 /// The turn of one request aside, given back while the request waits for something.
 ///
 /// Invariants: `turn` is none while `waits`, which counts what its parts wait for, is not 0. At most one of its parts is
-/// in line for the next turn (`is_in_line`), or it would wait for what it has itself.
+/// in line for the next turn (`is_in_line`), or it would wait for the turn that it has itself.
 struct Held {
     turn: Option<Turn>,
     waits: usize,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_aside_waits_all_the_same() {
+    fn work_outside_of_aside_waits_all_the_same() {
         let (tell, told) = oneshot::channel();
         let mut wait = Box::pin(waiting(told));
         assert!((&mut wait).now_or_never().is_none());

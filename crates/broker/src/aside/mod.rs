@@ -1,11 +1,11 @@
-//! Aside: where requests are worked on that would keep a thread of the network from its other connections.
+//! Aside: a runtime for requests that would keep a thread of the network from its other connections.
 //!
 //! Owns a second, small runtime. Its threads step back behind those of the network, and work on all requests that are aside
 //! in slices: a long loop of a handler calls [`give_way`], which lets the next request go on once a slice is over. How many
-//! requests with much to do are worked on at once is bounded, in all and for each source ([`turns`]); one that waits for something
-//! has no turn meanwhile ([`waiting`]). What they are decoded to is charged to a budget of their own, of which a source has a
-//! share, so that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its
-//! next give-way.
+//! requests with much to do are worked on at once is bounded, in all and for each source ([`turns`]); a request that waits has
+//! no turn meanwhile ([`waiting`]). Their decoded forms are charged to a budget of their own, of which a source has a share, so
+//! that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its next
+//! give-way.
 
 mod held;
 mod slice;
@@ -61,7 +61,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Work in slices that goes on whether or not somebody waits for it.
+/// Work in slices that goes on even if no task waits for it.
 pub(crate) fn sliced<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     Sliced::new(work)
 }
@@ -91,7 +91,7 @@ fn step_back() {
 pub(crate) struct Stopping;
 
 impl Aside {
-    /// Requests aside may take so much memory; one that takes more by itself is worked on alone.
+    /// Requests aside may take so much memory; a request that takes more by itself is worked on alone.
     pub(crate) fn on(runtime: &Runtime, memory_bytes: usize) -> Self {
         let running_max = TURNS_PER_CORE * cores();
         Self {

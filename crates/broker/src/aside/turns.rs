@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_the_line_takes_no_turn_along() {
+    fn request_that_leaves_the_line_takes_no_turn_along() {
         let turns = Turns::new(1, 1);
         let take = |last| Box::pin(turns.take(source(last)));
         let first = take(1).now_or_never();
@@ -236,7 +236,7 @@ mod tests {
         drop(first);
         let second = (&mut next).now_or_never();
         assert!(second.is_some());
-        // One that was granted and not taken is given back as well.
+        // A turn that was granted and not taken is given back as well.
         let mut granted = take(3);
         assert!((&mut granted).now_or_never().is_none());
         drop(second);

@@ -81,7 +81,7 @@ mod tests {
         topic.id
     }
 
-    /// The level that is wanted, the one that is reached, and what is not synced.
+    /// The level that is wanted, the one that is reached, and the count of unsynced records.
     fn now(broker: &Broker, id: TopicId) -> (u8, u8, i64) {
         let image = broker.catalog.cluster();
         let now = broker.durability(image.topic_by_id(id).expect("there")).expect("of logs");

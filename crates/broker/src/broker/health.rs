@@ -20,9 +20,10 @@ const OFFLINE_SHOWN_MAX: usize = 10;
 const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
 
 impl Broker {
-    /// Tries again to open what a shortage has kept closed in a log dir: nobody else may ever use it. A dir that is still short
-    /// of something is left alone until the next time, because opening may mean to read much. The first partition is chosen by
-    /// chance, so that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
+    /// Tries again to open partitions of a log dir that a shortage has kept closed: perhaps no client ever uses them again. A dir
+    /// that is still short of something is left alone until the next time, because opening may mean to read much. The first
+    /// partition is chosen by chance, so that one that is short for good does not keep the others of its log dir closed. Blocks
+    /// for the disk.
     pub(crate) fn open_after_shortages(&self, dir: usize) {
         let image = self.catalog.cluster();
         let mut closed = self.replicas.open_failures.of_shortages();
@@ -42,7 +43,7 @@ impl Broker {
         }
     }
 
-    /// Whether clients are told that nobody leads a partition, so that they turn to others: it is known to be offline.
+    /// Whether a partition is known to be offline. Clients get no leader for it then, so that they turn to other partitions.
     /// A log that could not be opened for a reason that may pass keeps its leader, because the next use tries again.
     pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
         let id = PartitionId { topic: topic.id, index };
@@ -60,8 +61,8 @@ impl Broker {
         }
     }
 
-    /// Why nothing can be written any more, if that is so, or a journal has vanished: what the server has yet to bring into
-    /// the segments is nowhere else then, and stopping brings it there. Waits for nothing.
+    /// Why nothing can be written any more, if that is so, or a journal has vanished: records that are not settled are in memory
+    /// only then, and stopping settles them. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
         if let Some(reason) = self.catalog.store().failure() {
             return Some(metadata_failed(&reason));
@@ -187,7 +188,7 @@ impl Broker {
         Some(Finding::critical(Code::PartitionUnwritable, Object::Partition(name), text))
     }
 
-    /// Partitions that are served but for what the disk does not give back; one line, however many they are.
+    /// Partitions that are served but for records that the disk does not give back; one line, however many they are.
     fn unreadable_partitions(&self) -> Option<Finding> {
         let closed = self.replicas.open_failures.all();
         let mut unreadable = self.logs.unreadable();

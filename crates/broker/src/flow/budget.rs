@@ -27,7 +27,7 @@ use super::large_frames::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
 use super::source::Source;
 use super::wait::{Counted, wait_until};
 
-/// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
+/// The part of a budget that may be spent on optional things, so that these never stand in the way of requests.
 const SPARE_SHARE: usize = 4;
 /// The part of a budget for ordinary frames that arrive, and the part for huge ones.
 const ORDINARY_SHARE: usize = 2;
@@ -59,7 +59,7 @@ pub(crate) struct MemoryBudget {
     huge: Mutex<Lane>,
     in_line: AtomicUsize,
     waiting: AtomicUsize,
-    /// When the next connection that is not proven begins to fill what it is given.
+    /// When the next connection that is not proven begins to fill its memory.
     newcomer_begins_at: Mutex<Option<Instant>>,
     shares: Mutex<HashMap<Source, Arc<Share>>>,
 }
@@ -125,7 +125,7 @@ impl MemoryBudget {
         Arc::clone(shares.entry(source).or_default())
     }
 
-    /// Bytes held now, without what is overdrawn.
+    /// Bytes held now, without overdrawn ones.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
@@ -140,7 +140,7 @@ impl MemoryBudget {
         self.in_line.load(Ordering::Relaxed)
     }
 
-    /// Whether what only waits may hold more of it: not beyond a half, so that there is always some for what is to be done.
+    /// Whether requests that only wait may hold more of it: not beyond a half, so that there is always some for work.
     pub(crate) fn has_room_to_wait(&self) -> bool {
         self.held_bytes() <= self.capacity_bytes / WAITING_SHARE
     }
@@ -150,7 +150,7 @@ impl MemoryBudget {
         self.in_line() > 0 || self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody waits whose request is there as a whole, as a small one is.
+    /// Whether a request waits that is there as a whole, as a small one is.
     pub(crate) fn is_wanted_for_whole(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -193,7 +193,7 @@ impl MemoryBudget {
         self.take(bytes).then(|| self.charged(bytes))
     }
 
-    /// Takes `bytes` at once if most of the budget is free: for what is only of use. It counts as arriving.
+    /// Takes `bytes` at once if most of the budget is free: for optional things. They count as arriving.
     pub(crate) fn try_charge_spare(self: &Arc<Self>, bytes: usize, sender: Sender) -> Option<Charge> {
         let has_spare = self.used_bytes().saturating_add(bytes) <= self.capacity_bytes / SPARE_SHARE;
         let mut charge = self.arriving(0, sender);
@@ -304,7 +304,7 @@ impl Charge {
         self.arrival.as_ref().is_some_and(|arrival| arrival.awaited.is_some())
     }
 
-    /// How long a frame may take to fill what it was given, because others wait for memory in its lane.
+    /// How long a frame may take to fill its memory, because others wait for some in its lane.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let arrival = self.arrival.as_ref()?;
         self.budget.lane(arrival.is_huge).lock().patience()
@@ -343,7 +343,7 @@ impl Charge {
         false
     }
 
-    /// Waits until what it is in line for was granted. Safe to drop at any time.
+    /// Waits until the bytes that it is in line for were granted. Safe to drop at any time.
     pub(crate) async fn granted(&mut self) {
         let Some(Arrival { awaited: Some((_, granted)), .. }) = &mut self.arrival else { return };
         // The sender is in the line until it grants.
@@ -398,8 +398,7 @@ impl Charge {
         self.budget.tell_released();
     }
 
-    /// From now on holds so much of what is whole, which exists already: what is more than before is taken whatever is
-    /// held.
+    /// From now on holds so many bytes as whole. They exist already: those beyond the bytes of before are taken whatever is held.
     pub(crate) fn resize(&mut self, bytes: usize) {
         self.end_arrival(true);
         self.give_back_overdrawn();
@@ -473,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_only_waits_finds_room_up_to_a_half() {
+    async fn waiting_requests_find_room_up_to_a_half() {
         let budget = MemoryBudget::new(100);
         let mut waits = budget.charge(50).await;
         assert!(budget.has_room_to_wait());
@@ -578,7 +577,7 @@ mod tests {
         charge
     }
 
-    /// Whether it has what it was in line for.
+    /// Whether it has the bytes that it was in line for.
     fn has_been_granted(charge: &mut Charge) -> bool {
         charge.granted().now_or_never().is_some()
     }
@@ -674,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn of_frames_that_wait_for_each_other_one_overdraws_and_is_done() {
+    fn one_of_two_frames_in_deadlock_overdraws_and_is_done() {
         let budget = budget();
         let (mut first, mut second) = (arrived(&budget, 9 * MIB, MIB), arrived(&budget, 9 * MIB, MIB));
         assert!(!first.grow(2 * MIB, 8 * MIB) && has_been_granted(&mut first));

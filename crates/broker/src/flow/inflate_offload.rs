@@ -185,7 +185,7 @@ impl Worker {
     }
 }
 
-/// Time that was taken of late: what is a second old counts for half.
+/// Time that was taken of late: each second halves it.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     micros: u64,
@@ -365,8 +365,8 @@ impl Line {
         }
     }
 
-    /// The one whose turn it is. Only where there are both it is the other's turn then: what one of them has where the other
-    /// finds no place takes none of its turns.
+    /// The candidate whose turn it is. The turn passes to the other kind only if both were there: a choice without a rival costs
+    /// neither a turn.
     fn choose(&mut self, known: Option<Candidate>, newcomer: Option<Candidate>) -> Option<Candidate> {
         if known.is_none() || newcomer.is_none() {
             return known.or(newcomer);

@@ -21,7 +21,7 @@ use super::source::Source;
 
 /// The longest frame that is ordinary: twice what Kafka's producers send at most unless told otherwise.
 pub(crate) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// How long a frame may take to fill what it was given while little waits for it, and however much waits.
+/// How long a frame may take to fill its memory while little waits for it, and however much waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
 
@@ -51,8 +51,8 @@ struct Waiting {
     grant: oneshot::Sender<Grant>,
 }
 
-/// Invariants: `held_bytes <= bytes_max`; `held_by` is what of it the frames of each source hold, of those that hold some; `line_bytes` is what the frames in `line` lack; `is_overdrawn` while one frame
-/// has leave to overdraw. Nothing is taken past the line.
+/// Invariants: `held_bytes <= bytes_max`; `held_by` has its part for each source whose frames hold some; `line_bytes` is the
+/// sum that the frames in `line` lack; `is_overdrawn` while one frame has leave to overdraw. Nothing is taken past the line.
 #[derive(Debug)]
 pub(crate) struct Lane {
     bytes_max: usize,
@@ -76,7 +76,7 @@ impl Lane {
         self.next_ticket
     }
 
-    /// How long a frame may take to fill what it was given; none while nobody waits.
+    /// How long a frame may take to fill its memory; none while no frame waits.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let all = u32::try_from((self.bytes_max + self.line_bytes) / self.bytes_max.max(1));
         (!self.line.is_empty()).then(|| (PATIENCE / all.unwrap_or(u32::MAX).max(1)).max(PATIENCE_MIN))
@@ -122,8 +122,8 @@ impl Lane {
         left.is_some()
     }
 
-    /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served. Frames of
-    /// sources that are spent hold up no others, and wait until these are so no more.
+    /// Gives the head of the line its bytes, and goes on with the next one; answers how many were served. Frames of sources that
+    /// are spent hold up no others, and wait until their source is not spent any more.
     pub(crate) fn serve(&mut self, take: impl Fn(usize) -> bool, spent: &[Source]) -> usize {
         let mut served = 0;
         while let Some((ticket, source, bytes)) = self.first(spent) {

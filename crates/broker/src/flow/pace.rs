@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a task works on what it has read before others come to their turn.
+/// How long a task works on the requests that it has read before others come to their turn.
 pub(crate) const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Bytes of Produce requests after which the clock is looked at: to check so many takes a tenth of a millisecond.
 const LOOK_BYTES: usize = 64 * 1024;
@@ -18,7 +18,7 @@ const REQUEST_BYTES: usize = 4 * 1024;
 /// of the time.
 const TURN_READ_BYTES: usize = 512 * 1024;
 
-/// Invariants: `worked_bytes` is what was worked on since the clock was looked at, `read_bytes` what was read of large frames
+/// Invariants: `worked_bytes` counts the bytes worked on since the clock was looked at, `read_bytes` those read of large frames
 /// since the task left its thread for it.
 #[derive(Debug)]
 pub(crate) struct Pace {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_has_sent_holds_up_no_other_source() {
+    fn sent_bytes_of_one_source_hold_up_no_other() {
         let (used, gate) = gate();
         let (greedy, modest) = (gate.guest(Source::SOME), gate.guest(Source::of([192, 0, 2, 1].into())));
         gate.note_passed(&greedy, PRODUCE, 100 << 10);

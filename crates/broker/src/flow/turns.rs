@@ -96,7 +96,7 @@ mod state {
     pub(crate) const ASKED: u8 = 1;
     /// It has one of the turns that are counted, and waits for a thread.
     pub(crate) const GIVEN: u8 = 2;
-    /// It has one of those that are for sources that had little, and waits for a thread.
+    /// It has one of the turns for sources that had little, and waits for a thread.
     pub(crate) const FREE: u8 = 3;
     /// A thread is at it.
     pub(crate) const RUNNING: u8 = 4;
@@ -154,7 +154,7 @@ impl Turns {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// The source that had most time of late of those that wait for their turn.
+    /// The source that had most time of late, of all that wait for their turn.
     pub(crate) fn busiest(&self) -> Option<Source> {
         let now = self.now();
         let had = |seat: &Seat| seat.share.level.had(now);

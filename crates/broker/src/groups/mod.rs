@@ -96,7 +96,7 @@ impl Groups {
         self.begin_in(index, context, version, work, handle).await?.reply().await
     }
 
-    /// Runs a request on the shard of `group_id`. What waits for the reply holds nothing of the request.
+    /// Runs a request on the shard of `group_id`. The wait for the reply holds nothing of the request.
     pub(crate) async fn begin(
         &self,
         context: &RequestContext,
@@ -159,8 +159,7 @@ impl Groups {
         changed.await
     }
 
-    /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable: what a client is told does
-    /// not go back.
+    /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable, so that no answer is taken back.
     pub(crate) async fn read<T>(
         &self,
         context: &RequestContext,
@@ -240,12 +239,12 @@ impl Groups {
         self.world().topics(None)
     }
 
-    /// The same for a request: what it has to wait for it shares with the others of its source.
+    /// The same for a request. Its unknown patterns wait in the line of its source, shared with the source's other requests.
     pub(crate) fn topics_for(&self, context: &RequestContext) -> ImageTopics {
         self.world().topics(Some(context.source()))
     }
 
-    /// Waits until it is known what a pattern names, but not for long.
+    /// Waits until the topics of a pattern are known, but not for long.
     pub(crate) async fn find_pattern(&self, source: Source, pattern: &str) {
         let world = self.world();
         world.patterns.find(&world.ports.metadata, source, pattern).await;

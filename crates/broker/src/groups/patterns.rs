@@ -33,15 +33,15 @@ const SLICE: Duration = Duration::from_millis(5);
 const NAMES_PER_LOOK: usize = 8;
 /// Matching of one pattern against all topics takes so long at most.
 const MATCHING_MAX: Duration = Duration::from_secs(2);
-/// Patterns that are remembered at most, and what they and their topics' names take: those that nobody has asked for the
-/// longest are forgotten, and found out again when they are asked for.
+/// Patterns that are remembered at most, and the bytes of them and their topics' names: those that were asked for longest ago
+/// are forgotten, and found again when they are asked for.
 const ENTRIES_MAX: usize = 2_000;
 /// See [`ENTRIES_MAX`].
 const ENTRIES_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Memory of an entry or of a topic's name beside what it consists of.
+/// Memory of an entry or of a topic's name beside its text.
 const PLACE_BYTES: usize = 128;
-/// How long a member that joins waits to be told what its pattern names. It is a member then all the same, and is told with
-/// a later heartbeat.
+/// How long a member that joins waits for the topics of its pattern. It is a member then all the same, and gets them with a
+/// later heartbeat.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The patterns of all groups.
@@ -154,12 +154,12 @@ impl Patterns {
         known
     }
 
-    /// The same, and what is not known is not found out.
+    /// The same, and unknown patterns are not put in line.
     pub(super) fn known(&self, pattern: &str, image: &ClusterImage) -> PatternTopics {
         self.state.lock().known(pattern, image)
     }
 
-    /// Waits until it is known what a pattern names, but not for long.
+    /// Waits until the topics of a pattern are known, but not for long.
     pub(super) async fn find(&self, metadata: &Store, source: Source, pattern: &str) {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// The topics as of now, as the coordinator sees them. What a source has to wait for it shares with its others.
+    /// The topics as of now, as the coordinator sees them. Unknown patterns wait in the line of `source`, shared by its requests.
     pub(super) fn topics(&self, source: Option<Source>) -> ImageTopics {
         ImageTopics::new(self.ports.metadata.cluster(), Arc::clone(&self.patterns), source)
     }

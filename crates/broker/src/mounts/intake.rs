@@ -34,7 +34,7 @@ use super::claim::Claim;
 use super::producers::Producers;
 use crate::error::{self, BlamedRecord};
 
-/// Memory of what waits, at most: more is refused until some of it is appended.
+/// Memory of the batches in line, at most: more are refused until some are appended.
 const LINE_BYTES_MAX: usize = 64 << 20;
 /// Memory of a batch besides its bytes: its place in the line, the channel for its answer, and the findings of its check.
 const JOB_BYTES: usize = 1024;
@@ -149,7 +149,7 @@ impl Intake {
         if line.is_stopping {
             return Err(NotAppended::new(ErrorCode::NOT_LEADER_OR_FOLLOWER, STOPPING));
         }
-        // One that is larger than the bound by itself has its turn, too.
+        // A batch that is larger than the bound by itself has its turn, too.
         if line.bytes > 0 && line.bytes.saturating_add(bytes) > LINE_BYTES_MAX {
             drop(line);
             return Err(self.refuse(&job, NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, FULL)));
@@ -260,8 +260,8 @@ impl MountedQueue {
         self.intake.as_ref().map(Intake::views).unwrap_or_default()
     }
 
-    /// Checks a client's batch and puts it in the line. What is returned tells what came of it. It is not appended any more
-    /// if its turn comes after `until`.
+    /// Checks a client's batch and puts it in the line. The receiver that is returned gets the outcome. A batch whose turn comes
+    /// after `until` is not appended any more.
     pub(crate) fn produce(
         &self,
         batch: BytesMut,
@@ -292,7 +292,7 @@ impl MountedQueue {
         }
     }
 
-    /// Appends what waits, once anything does; false once the server stops and everything is answered.
+    /// Waits a while for batches and appends them; false once the server stops and everything is answered.
     pub(super) fn take_in_waiting(&self, intake: &Intake) -> bool {
         let Some(jobs) = intake.wait() else { return false };
         let bytes: usize = jobs.iter().map(Job::line_bytes).sum();

@@ -1,7 +1,7 @@
 //! Queues of this machine that are offered as topics while processes append to them.
 //!
 //! Owns the queues that the configuration names, and one thread for each. A mounted topic has one partition, whose records
-//! are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
+//! are those published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
 //! same after a restart, and another when the queue was made anew. A queue is open for reading only, unless the mount
 //! lets clients produce to it: then it has an [`intake`], with a thread of its own, and the mount's retention, which
 //! the queue's own background applies. Guarantees that a queue that is removed or damaged is an error of that topic and of
@@ -145,8 +145,8 @@ pub(crate) struct Slice {
 
 /// A queue that is a topic.
 ///
-/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays. What is
-/// below `synced_end` was synced; it stays at 0 where all that is published is shown.
+/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays. Records below
+/// `synced_end` were synced; it stays at 0 where all published records are shown.
 #[derive(Debug)]
 pub(crate) struct MountedQueue {
     name: Arc<str>,
@@ -201,8 +201,8 @@ impl MountedQueue {
         })
     }
 
-    /// Opens a queue that takes what the clients of this cluster produce, as `rules` allow: as far as these are a queue's,
-    /// which keeps batches as they come and has its own segments. One that is damaged is open for reading only.
+    /// Opens a queue that takes the records of this cluster's clients, as `rules` allow: as far as these apply to a queue, which
+    /// keeps batches as they come and has its own segments. A damaged queue is open for reading only.
     fn open_writable(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Self, String> {
         let intake = match Self::open_intake(env, mount, cluster, rules) {
             Ok(intake) => Ok(intake),
@@ -217,7 +217,7 @@ impl MountedQueue {
     }
 
     fn open_intake(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Intake, ClaimError> {
-        // The first to open it decides what a cut of power has left.
+        // The first process to open it decides which records a cut of power has left.
         let queue = Queue::open(&mount.dir)?;
         let claim = Claim::take(env, &mount.dir, cluster, || queue.end_offset())?;
         let (patience, retention) = (Some(PATIENCE), mount.retention);
@@ -249,7 +249,7 @@ impl MountedQueue {
         &self.dir
     }
 
-    /// Whether clients see only what a sync has covered.
+    /// Whether clients see only synced records.
     pub(crate) fn shows_synced_only(&self) -> bool {
         self.synced_only
     }
@@ -280,7 +280,7 @@ impl MountedQueue {
         Ok(Offset(end).max(self.log_start()))
     }
 
-    /// Whole batches of what clients see, from the one on in which `at` lies.
+    /// Whole batches that clients see, from the one on in which `at` lies.
     fn batches(&self, at: StartAt) -> Result<BatchReader, QueueError> {
         let mut reader = self.view.batches(at)?;
         reader.set_synced_only(self.synced_only);

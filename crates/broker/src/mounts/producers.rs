@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_around_the_last_sequence_keeps_its_order() {
+    fn batches_refused_around_the_last_sequence_keep_their_order() {
         let mut producers = producers();
         for refused in [0, i32::MAX] {
             producers.refuse(batch(7, 0, refused), NOW);

@@ -256,7 +256,7 @@ fn soon() -> Instant {
 }
 
 #[test]
-fn what_waits_to_be_appended_is_bounded_in_bytes() {
+fn batches_in_line_are_bounded_in_bytes() {
     let (_dir, mounted) = writable(8 << 20);
     let value = vec![7; 4 << 20];
     let mut waiting = Vec::new();

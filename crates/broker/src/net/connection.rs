@@ -48,10 +48,10 @@ const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// Fetches of one connection that may wait for records before nothing that comes after them is started. A client has one for
 /// each connection, and its answer comes before all others, so that Kafka starts nothing behind it.
 const PARKED_FETCHES_MAX: usize = 16;
-/// After once to twice this long, what a client has not taken shares no memory any more.
+/// After once to twice this long, responses that a client has not taken share no memory any more.
 const SHARING_TIME: Duration = Duration::from_secs(1);
-/// How long a client that sends nothing more may wait for the next answer. It may be gone, which only an answer would tell;
-/// what waits for longer than most others are answered in waits for something to happen, as a fetch does.
+/// How long a client that sends nothing more may wait for the next answer. It may be gone, which only an answer would show; a
+/// request that takes longer than most waits for an event, as a fetch does.
 const LEAVING_TIME: Duration = Duration::from_secs(1);
 
 /// Invariants: responses leave in the order in which their requests came; `pipeline` has at most `requests_max`; `leaves_at` is
@@ -81,7 +81,7 @@ pub(crate) struct Connection<'a, D> {
     active_at: Instant,
     /// All that the client has sent was read.
     has_ended: bool,
-    /// The client sends nothing more, while what it has sent may be unread: when the connection ends at the latest.
+    /// The client sends nothing more, while bytes from it may be unread: when the connection ends at the latest.
     leaves_at: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ enum Stall {
     Gate(NotNow),
     /// There is no memory for the next one, which has so many bytes, while others of this connection hold some.
     Memory(usize),
-    /// There is no memory for what the next one is expected to be answered with.
+    /// There is no memory for the response that is expected for the next one.
     Response,
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct Standing {
     told: Notify,
 }
 
-/// How idle a connection is: what has nothing in work is more so, then what was not used for longer.
+/// How idle a connection is: more so with nothing in work, then if it was not used for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Idleness {
     rests: bool,
@@ -370,7 +370,7 @@ impl Open {
     }
 }
 
-/// Answers what is left.
+/// Answers the count that is left.
 fn count_down<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) -> usize {
     let Some(count) = counts.get_mut(key) else { return 0 };
     *count -= 1;

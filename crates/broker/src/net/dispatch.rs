@@ -1,4 +1,4 @@
-//! The two steps of a request: what happens in the order in which a connection's requests came, and what is awaited then.
+//! The two steps of a request: the first in the order in which a connection's requests came, the second awaited beside others.
 
 use std::pin::Pin;
 use std::sync::Arc;

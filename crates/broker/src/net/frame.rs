@@ -155,7 +155,7 @@ impl FrameBuffer {
         self.read_bytes
     }
 
-    /// Has the next reads ask for so much. The caller has charged what is more than before.
+    /// Makes the next reads ask for so much. The caller has charged the bytes beyond those of before.
     pub(crate) fn set_read_bytes(&mut self, bytes: usize) {
         self.read_bytes = bytes;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long what has arrived may lie below the mark.
+/// How long arrived bytes may lie below the mark.
 pub(super) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// The mark of a socket that wakes its reader with each byte.
 const MARK_NONE: usize = 1;
@@ -140,8 +140,8 @@ impl Gather {
         Some(self.set(Marked { mark, raise_at, ..marked }))
     }
 
-    /// The first read after a time-out: what it took is what the client sends before it waits for answers. The mark
-    /// goes below that, so that the client goes on sending while it is served.
+    /// The first read after a time-out. It took the bytes that the client sends before it waits for answers. The mark goes
+    /// below those, so that the client goes on sending while it is served.
     fn learn(&mut self, now: Instant, waited: Duration, bytes: usize, marked: Marked) -> Option<usize> {
         if waited > LEFT_OVER_TIME_MAX {
             // Nothing had come: the client paused, which no mark has caused.

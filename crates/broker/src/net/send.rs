@@ -1,4 +1,4 @@
-//! Sending: what lies in memory leaves by `writev`, ranges of segment files by `sendfile`, without a copy here.
+//! Sending: bytes in memory leave by `writev`, ranges of segment files by `sendfile`, without a copy here.
 //!
 //! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
 //! range that may be on the disk ([`Thread::of_range`]) is sent as a catch-up read: on a thread of its own, a few at a time
@@ -31,8 +31,8 @@ use crate::response::{Part, ResponseFrame};
 
 /// Pieces handed to one `writev`.
 const IO_SLICES_MAX: usize = 128;
-/// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway, and what is read
-/// from the disk at once.
+/// Bytes asked of one `sendfile`: as many as a socket buffer takes before it would block anyway, and as are read from the disk
+/// at once.
 const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that are copied at once, so that other connections do not wait for it.
 const OWNED_AT_ONCE: usize = 1024 * 1024;
@@ -113,8 +113,8 @@ impl Outbox {
         self.len
     }
 
-    /// To be called now and then: what is still here since the last time shares no memory any more. `false`: it is much, and
-    /// the rest of it is left to another call.
+    /// To be called now and then: copies bytes that are still here since the last time, so that they share no memory. `false`:
+    /// they are many, and the rest of them is left to another call.
     pub(crate) fn age(&mut self) -> bool {
         let mut left = OWNED_AT_ONCE;
         for part in self.parts.iter_mut().take(self.old).skip(self.owned) {

@@ -185,7 +185,7 @@ async fn a_newcomer_waits_for_no_stream_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_had_time_goes_on_beside_a_stream_of_newcomers() {
+async fn known_source_goes_on_beside_a_stream_of_newcomers() {
     let leave = Arc::new(InflatingLeave::with_places(1));
     let worker = |length| leave.worker_of(Source::SOME, 7, length);
     let first = leave.try_get(worker(Length::Unknown)).expect("free");
@@ -201,7 +201,7 @@ async fn who_had_time_goes_on_beside_a_stream_of_newcomers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_the_line_is_as_unknown_as_before() {
+async fn source_that_leaves_the_line_stays_unknown() {
     let leave = Arc::new(InflatingLeave::with_places(1));
     let held = leave.try_get(leave.worker_of(source(1), 1, Length::Unknown)).expect("free");
     let granted = wait(&leave, leave.worker_of(source(2), 2, Length::Unknown));

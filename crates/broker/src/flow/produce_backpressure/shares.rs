@@ -157,7 +157,7 @@ mod tests {
 
     /// Each sends as much as it may, in whatever order, and nothing is ever settled.
     #[test]
-    fn who_holds_little_passes_whatever_others_hold() {
+    fn holder_of_little_passes_whatever_others_hold() {
         const REQUEST: u64 = 256;
         for seed in 0..200 {
             let random = SimRandom::new(seed);
@@ -221,7 +221,7 @@ mod tests {
 
     /// The oldest leaves first.
     #[test]
-    fn what_is_estimated_is_never_less_than_what_is_held() {
+    fn estimated_bytes_are_never_less_than_held_bytes() {
         for seed in 0..50 {
             let random = SimRandom::new(seed);
             let mut terms = Terms::default();

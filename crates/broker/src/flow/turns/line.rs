@@ -1,4 +1,4 @@
-//! The line of those that wait for their turn: which source is next, and which of its connections.
+//! The line of connections that wait for their turn: chooses the next source, and the next of its connections.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -66,7 +66,7 @@ impl<V> Ranked<V> {
         self.by_number.remove(&place.number);
     }
 
-    /// Takes out what is first, or came first.
+    /// Takes out the first by rank, or the first that came.
     fn pop(&mut self, is_for_oldest: bool) -> Option<V> {
         if is_for_oldest {
             let (_, place) = self.by_number.pop_first()?;
@@ -85,7 +85,7 @@ struct Queue<T> {
     waiting: Ranked<Arc<T>>,
 }
 
-/// Invariants: `order` has each source of `sources` once, and of each somebody waits.
+/// Invariants: `order` has each source of `sources` once, and a connection of each waits.
 #[derive(Debug)]
 pub(super) struct Line<T: Waits> {
     sources: HashMap<T::Source, Queue<T>>,

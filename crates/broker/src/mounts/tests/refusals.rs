@@ -22,7 +22,7 @@ impl MountedQueue {
         self.produce(batch, NOW, soon()).expect("in the line")
     }
 
-    /// Appends what waits.
+    /// Appends the batches in line.
     fn append_waiting(&self) {
         assert!(self.take_in_waiting(self.intake.as_ref().expect("writable")));
     }

@@ -165,7 +165,7 @@ fn limits() -> ConnectionLimits {
     }
 }
 
-/// Serves one connection, prepared as told, until its client has done what it does.
+/// Serves one connection, prepared by the caller, until the client's work is done.
 fn serve(
     prepare: impl FnOnce(&mut Connection<'_, SizeOf>),
     client: impl FnOnce(&mut Client) + Send + 'static,
@@ -220,7 +220,7 @@ fn serve_on<D: Dispatch>(
     })
 }
 
-/// Has so many clients go on from where the server gathers what they send. On a busy machine it does not for each: those
+/// Has so many clients go on once the server gathers their frames. On a busy machine it does not for each: those
 /// that do not flow evenly are left alone. Where a machine wakes its threads so late that no flow is quick, nothing is
 /// gathered, and the answer is false.
 fn for_gathered(clients: usize, go_on: fn(&mut Client)) -> bool {
@@ -250,7 +250,7 @@ fn for_gathered(clients: usize, go_on: fn(&mut Client)) -> bool {
 }
 
 #[test]
-fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
+fn rest_of_a_burst_below_the_mark_is_answered_soon() {
     static QUICK: AtomicUsize = AtomicUsize::new(0);
     let is_run = for_gathered(20, |client| {
         client.receive_all();

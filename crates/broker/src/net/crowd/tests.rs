@@ -143,7 +143,7 @@ fn one_each(addresses: u8) -> Vec<(u8, usize)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_each_source_has_one_those_go_that_are_idle_for_longest() {
+async fn longest_idle_connections_go_where_each_source_has_one() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let mut open = admit(&counts, &bounds, &one_each(32));
     for counted in open.iter().rev() {
@@ -205,7 +205,7 @@ async fn connection_with_work_is_idle_only_once_it_is_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_source_that_has_many_its_idle_ones_go_before_its_newest() {
+async fn idle_connections_of_a_large_source_go_before_its_newest() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let others = admit(&counts, &bounds, &one_each(8));
     let many = admit(&counts, &bounds, &[(100, 24)]);

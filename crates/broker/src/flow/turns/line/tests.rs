@@ -180,7 +180,7 @@ fn source_with_many_connections_gets_no_more_than_with_one() {
 }
 
 #[test]
-fn who_had_most_is_not_starved_by_many_who_ask_for_little() {
+fn heavy_source_is_not_starved_by_many_light_ones() {
     let mut model = Model::new(1001);
     model.busy(0, LONG, 4);
     model.run(Duration::from_secs(10));

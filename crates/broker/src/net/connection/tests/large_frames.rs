@@ -162,7 +162,7 @@ fn client_that_takes_no_answers_loses_a_late_grant() {
 }
 
 #[test]
-fn who_takes_no_answers_is_not_in_line_for_ever() {
+fn client_that_takes_no_answers_is_not_in_line_for_ever() {
     let limits = ConnectionLimits { frame_time_max: Duration::from_secs(1), ..tight() };
     let budget = Arc::clone(&limits.requests);
     let others: Vec<_> = (0..2).map(|_| arrived(&budget, 2 * MIB, 2 * MIB)).collect();

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::response::Part;
 
-/// Sizes of the frames below that are answered with a piece of what is shared, and of those that are answered once told.
+/// Sizes of the frames below that are answered with a piece of the shared bytes, and of those that are answered on a signal.
 const SHARES: usize = 40;
 const LATER: usize = 41;
 /// Before the piece, so that the socket does not take it.
@@ -34,7 +34,7 @@ impl Sharing {
         Self { whole: Arc::from(&b"a piece of what others have, too"[..]), later: Arc::default() }
     }
 
-    /// Whether a response has a part of what is shared.
+    /// Whether a response has a part of the shared bytes.
     fn is_kept(&self) -> bool {
         Arc::strong_count(&self.whole) > 2
     }
@@ -89,7 +89,7 @@ fn untaken_responses_share_no_memory_and_keep_their_bytes() {
 }
 
 #[test]
-fn what_is_ready_behind_a_request_that_waits_shares_no_memory() {
+fn ready_response_behind_a_waiting_request_shares_no_memory() {
     let dispatch = Sharing::new();
     let sharing = dispatch.clone();
     let limits = limits();

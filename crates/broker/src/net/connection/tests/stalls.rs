@@ -1,4 +1,4 @@
-//! Requests that wait for what others hold, over real sockets: what came before them goes on, and they start when they may.
+//! Requests that wait for memory or leaves of others, over real sockets: earlier ones go on, and they start when they may.
 
 use std::future::ready;
 use std::thread::ThreadId;
@@ -227,7 +227,7 @@ fn requests_before_one_that_waits_to_inflate_are_answered() {
 fn request_behind_a_waiting_one_starts_once_there_is_memory() {
     let limits = limits();
     let budget = Arc::clone(&limits.requests);
-    // Longer than the test: what waits behind it cannot wait as one that has nothing unanswered does.
+    // Longer than the test: the request behind it cannot wait as one with nothing unanswered before it does.
     let dispatch = BySize { later: 3 * PATIENCE };
     let client = move |client: &mut Client| {
         client.send(LATER);
