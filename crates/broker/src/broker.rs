@@ -71,7 +71,7 @@ pub(crate) struct Budgets {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) env: Env,
-    /// For what expires, and must not because the clock was set.
+    /// The clock for expiries, which must not come because the wall clock was set.
     pub(crate) patient_wall: PatientWall,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) catalog: Arc<Catalog>,

@@ -1,7 +1,7 @@
 //! The supervisor notices that a part of the server has died.
 //!
 //! Owns the list of the server's long-lived threads and tasks, each under a name. Guarantees that one that ends other than
-//! by a stop, as by a panic, is told of in the log, by `/health` and by a metric. The server then stops by itself, because it
+//! by a stop, as by a panic, is reported in the log, by `/health` and by a metric. The server then stops by itself, because it
 //! is not designed to go on without that part. A panic in the task of a connection is that connection's own, and is only
 //! counted.
 //!
@@ -157,8 +157,8 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
-/// Does what blocks for the disk on a thread of its own, for a task of a supervisor: a panic of the one is one of the
-/// other. None while the server ends.
+/// Does `work`, which blocks for the disk, on a thread of its own, for a task of a supervisor: a panic of the work is one of
+/// the task. None while the server ends.
 pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Some(done),

@@ -66,7 +66,7 @@ pub(crate) fn sliced<T>(work: impl Future<Output = T>) -> impl Future<Output = T
     Sliced::new(work)
 }
 
-/// Does what takes long so that the other tasks of this thread go on elsewhere.
+/// Does long `work` so that the other tasks of this thread go on elsewhere.
 pub(crate) fn without_the_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
@@ -149,7 +149,7 @@ impl Aside {
         &self.places
     }
 
-    /// Whether somebody waits for memory.
+    /// Whether a request waits for memory.
     pub(crate) fn is_memory_wanted(&self) -> bool {
         self.places.memory.is_wanted()
     }

@@ -27,7 +27,7 @@ struct State {
     running: usize,
     last_ticket: u64,
     sources: HashMap<Source, OfSource>,
-    /// Sources in which somebody waits; the one that had a turn longest ago is the first.
+    /// Sources in which a request waits; the one that had a turn longest ago is the first.
     line: VecDeque<Source>,
 }
 

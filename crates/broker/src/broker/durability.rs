@@ -1,5 +1,5 @@
 //! How durable a topic is now, as metrics and `DescribeConfigs` show it: the level that is wanted, the one that is
-//! reached, and how far what is synced lags behind what is appended.
+//! reached, and how far synced lags behind appended.
 
 use riverrun_types::{DurabilityLevel, PartitionId};
 

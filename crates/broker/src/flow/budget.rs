@@ -43,12 +43,11 @@ const NEWCOMER_WAIT_MAX: Duration = Duration::from_millis(125);
 
 /// Bytes that may be held at once.
 ///
-/// Invariants: `used` is the sum of all live [`Charge`]s but for what is overdrawn; it passes the capacity only by
-/// what exists already and by one charge that was taken when nothing else was held. `in_line` is how many frames wait in
-/// both lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
-/// release is missed (both in the one order of all). `waiting` is how many others wait. `overdrawn_bytes` is what all
-/// charges together overdraw. `shares` has each source that has a
-/// connection, and some that had one.
+/// Invariants: `used` is the sum of all live [`Charge`]s without their overdrawn bytes; it passes the capacity only by
+/// bytes that exist already and by one charge that was taken when nothing else was held. `in_line` counts the frames that wait
+/// in both lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
+/// release is missed (both in the one order of all). `waiting` counts the other waits. `overdrawn_bytes` is the sum that the
+/// charges overdraw. `shares` has each source that has a connection, and some that had one.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     capacity_bytes: usize,
@@ -145,7 +144,7 @@ impl MemoryBudget {
         self.held_bytes() <= self.capacity_bytes / WAITING_SHARE
     }
 
-    /// Whether somebody waits for memory.
+    /// Whether a request waits for memory.
     pub(crate) fn is_wanted(&self) -> bool {
         self.in_line() > 0 || self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -246,7 +245,7 @@ impl MemoryBudget {
         self.shares.lock().get(&source).is_some_and(|share| self.is_spent(share))
     }
 
-    /// Gives what is free to the frames in line whose sources are not spent.
+    /// Gives free bytes to the frames in line whose sources are not spent.
     fn serve(&self, lane: &mut Lane) {
         let shares = self.shares.lock();
         let spent: Vec<Source> =
@@ -376,7 +375,7 @@ impl Charge {
         }
     }
 
-    /// Counts what it holds for this source.
+    /// Counts the bytes that it holds for this source.
     fn count_whole(&mut self, share: &Arc<Share>) {
         self.whole_bytes = self.bytes;
         share.whole_bytes.fetch_add(self.whole_bytes, Ordering::SeqCst);

@@ -149,11 +149,11 @@ pub(crate) enum Length {
     Long,
     /// It is a piece of bounded size.
     Piece,
-    /// Nothing but what its source had.
+    /// Nothing is known but the time that its source had.
     Unknown,
 }
 
-/// How many of the places somebody may have: those with less reach leave some to those with more.
+/// How many of the places a worker may have: those with less reach leave some to those with more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     Long,
@@ -161,7 +161,7 @@ enum Reach {
     All,
 }
 
-/// One that may be next; of several the least is.
+/// A worker that may be next; the least of several candidates is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: [u64; 3],
@@ -174,7 +174,7 @@ impl Worker {
         self.length == Length::Long
     }
 
-    /// Which places it may have if that is what its source had.
+    /// The places that it may have, given the time that its source had.
     fn reach(self, had: Option<&Recent>, now: Instant) -> Reach {
         match self.length {
             Length::Short => Reach::All,
@@ -232,8 +232,8 @@ impl InflatingLeave {
         Self::of([places - 1, places - 1, places])
     }
 
-    /// So many, of which all but one may be taken by sources that are not known to be quick, and all but two for what may take
-    /// long, but at least one.
+    /// So many places. Sources that are not known to be quick may take all but one, and work that may take long all but two, but
+    /// each at least one.
     pub(crate) fn with_places(places: usize) -> Self {
         Self::of([2, 1, 0].map(|left| places.saturating_sub(left).max(1)))
     }

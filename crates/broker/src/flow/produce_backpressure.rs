@@ -1,9 +1,9 @@
 //! The gate that requests with records pass: while records that are in no segment yet fill much of the memory that there is
-//! for them, a connection starts another one only within its share (`shares.rs`). What the others wait for is not held up,
-//! on whatever connection they came.
+//! for them, a connection starts another one only within its share (`shares.rs`). Requests that have started go on, on
+//! whatever connection they came.
 //!
-//! Owns what each connection and each source has sent of late. Where a request goes is looked up while the memory is more than
-//! half full, and at no other time.
+//! Owns the counts of bytes that each connection and each source has sent of late. The partitions and log dirs of a request
+//! are looked up only while the memory is more than half full.
 
 mod shares;
 

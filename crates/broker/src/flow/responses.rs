@@ -187,7 +187,7 @@ impl ResponseMemory {
         self.waiting.load(Relaxed)
     }
 
-    /// Connections that were told to go because they did not take their responses while others waited.
+    /// Connections that were sent away because they did not take their responses while others waited.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
@@ -230,7 +230,7 @@ impl ResponseMemory {
         taken.saturating_add(bytes) <= self.capacity_bytes
     }
 
-    /// Gives those in line what there is for them.
+    /// Gives free memory to the requests in line.
     fn serve(&self) {
         let now = Instant::now();
         let mut line = self.line.lock();
@@ -325,7 +325,7 @@ impl Account {
         self.sent_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits until it is told to go.
+    /// Waits until the connection is sent away.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }

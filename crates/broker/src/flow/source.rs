@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Bits of an IPv6 address that name a network; the owner of a network has all of its addresses.
 const NETWORK_BITS: u32 = 64;
 
-/// Bits of the networks that a source of IPv4, or of IPv6, lies in: what a provider has, and what a customer has.
+/// Bits of the networks that a source of IPv4, or of IPv6, lies in: that of a provider, and that of a customer.
 const WIDER_BITS_V4: [u32; 2] = [16, 24];
 const WIDER_BITS_V6: [u32; 2] = [32, 48];
 

@@ -212,7 +212,7 @@ impl Turns {
         self.serve(|next| next.task.wake());
     }
 
-    /// Gives what turns there are to those in line, and wakes these.
+    /// Gives free turns to connections in line, and wakes these.
     fn serve(&self, wake: impl Fn(&Seat)) {
         while self.waiting.load(Ordering::SeqCst) > 0 && self.given.try_take() {
             let Some(seat) = self.next() else {

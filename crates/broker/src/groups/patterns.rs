@@ -56,7 +56,7 @@ pub(crate) struct Patterns {
     universe: Mutex<Universe>,
 }
 
-/// Invariants: `entries_bytes` is what the entries take.
+/// Invariants: `entries_bytes` is the sum of the entries' bytes.
 #[derive(Default)]
 struct State {
     entries: HashMap<Arc<str>, Entry>,
@@ -193,7 +193,7 @@ impl Patterns {
         true
     }
 
-    /// Compiles a pattern, or goes on from what is known of it.
+    /// Compiles a pattern, or goes on from its earlier topics.
     fn begin(&self, text: &Arc<str>, universe: &Universe) -> Result<Box<Work>, String> {
         let known = self.state.lock().entries.get(text).and_then(|entry| entry.found.clone().ok());
         let pattern = match &known {
@@ -248,7 +248,7 @@ impl State {
         let mut ages: Vec<_> =
             self.entries.iter().map(|(text, entry)| (entry.asked, Arc::clone(text))).collect();
         ages.sort_unstable();
-        // The last one is what somebody waits for.
+        // A member waits for the last one.
         ages.pop();
         for (number, (_, text)) in ages.iter().enumerate() {
             if number > ages.len() / 8 && self.entries_bytes <= ENTRIES_BYTES_MAX {

@@ -93,7 +93,7 @@ impl Job {
     }
 }
 
-/// Invariants: `bytes` is what `jobs` take, and those that are being appended.
+/// Invariants: `bytes` is the sum for `jobs` and the batches that are being appended.
 #[derive(Debug, Default)]
 struct Line {
     jobs: VecDeque<Job>,
@@ -113,13 +113,13 @@ pub(super) struct Intake {
     line: Mutex<Line>,
     came: Condvar,
     env: Env,
-    /// For what expires, and must not because the clock was set.
+    /// The clock for expiries, which must not come because the wall clock was set.
     patient_wall: PatientWall,
     _claim: Claim,
 }
 
 impl Intake {
-    /// Reads what there is to remember of producers.
+    /// Reads the producers that are to be remembered.
     pub(super) fn open(
         view: &QueueView,
         appender: Appender,
@@ -347,7 +347,7 @@ impl MountedQueue {
         }
     }
 
-    /// Appends a batch, unless it is there already. `trouble` is what keeps the next ones out, too.
+    /// Appends a batch, unless it is there already. Sets `trouble` if the next ones are to be kept out, too.
     fn append_one(
         &self,
         intake: &Intake,

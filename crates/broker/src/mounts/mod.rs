@@ -254,7 +254,7 @@ impl MountedQueue {
         self.synced_only
     }
 
-    /// The epoch that clients are told: how often the queue was recovered. No batch has a later one.
+    /// The epoch that clients get: how often the queue was recovered. No batch has a later one.
     pub(crate) fn epoch(&self) -> LeaderEpoch {
         self.view.epoch()
     }

@@ -1,16 +1,16 @@
 //! One connection: frames in, requests staged in order, responses out in the same order.
 //!
-//! Requests of one connection are pipelined. Each is *staged* as it arrives, which is when what depends on the order of the
-//! requests happens (append, state change); the rest of it is awaited beside the others, and its response waits for those
-//! before it. All produce requests that arrived together are staged before the first of them goes on, and what is answered then
-//! leaves with one write; but at the end of each [turn](crate::flow::pace), so that a client that is gone is soon known to be, and
-//! nothing more is worked on for it. A client that sends nothing more is answered what it has asked for, unless that takes long.
-//! While a request is worked on aside, nothing that came after it is staged, and it ends if the client leaves. Nothing is
-//! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
+//! Requests of one connection are pipelined. Each is *staged* as it arrives: everything that depends on the order of the
+//! requests happens then (append, state change). The rest of it is awaited beside the others, and its response waits for
+//! those before it. All produce requests that arrived together are staged before the first of them goes on, and responses
+//! that are ready then leave with one write. They leave at the end of each [turn](crate::flow::pace) at the latest, so that a
+//! client that is gone is soon known to be, and nothing more is worked on for it. A client that sends nothing more gets the
+//! answers to its requests, unless they take long. While a request is worked on aside, no later one is staged, and it ends if
+//! the client leaves. Nothing is read while the client takes no responses: it is slowed, not buffered.
 //! Refuses frames outside of their bounds and clients that neither finish a frame nor stay active.
 //!
-//! Bytes in are the [`Reader`]'s, unanswered requests the [`Pipeline`]'s, bytes out the [`Outbox`]'s; here is what moves a request
-//! from one to the next.
+//! Bytes in are the [`Reader`]'s, unanswered requests the [`Pipeline`]'s, bytes out the [`Outbox`]'s; this file moves a
+//! request from one to the next.
 
 use std::future::poll_fn;
 use std::io;
@@ -277,7 +277,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Ok(Some(Stall::Gate(not_now)));
             }
             if !is_produce {
-                // It is to find what was produced before it.
+                // It is to find records that were produced before it.
                 self.take_answers().await;
                 if self.refused.is_some() {
                     break;

@@ -168,8 +168,8 @@ pub(crate) struct ConnectionCounts {
     open: Mutex<Open>,
 }
 
-/// Invariants: `by_ip` and `by_source` count what `connections` has; those that have none are in neither. `by_size` has what
-/// `by_source` has. Those that stay and the places that are kept are together no more than there are descriptors for.
+/// Invariants: `by_ip` and `by_source` count the entries of `connections`, and have none without any. `by_size` has the same
+/// as `by_source`. Connections that stay and places that are kept are together no more than there are descriptors for.
 #[derive(Debug, Default)]
 struct Open {
     connections: BTreeMap<u64, OpenConnection>,

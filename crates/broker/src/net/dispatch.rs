@@ -55,7 +55,7 @@ pub(crate) enum Staged {
 }
 
 impl Staged {
-    /// A request whose handler does before its first wait what depends on the order of the requests: that is done now.
+    /// A request whose handler does all that depends on the order of the requests before its first wait: that is done now.
     pub(crate) fn handled(mut response: Response, context: &mut Context<'_>) -> Self {
         match response.as_mut().poll(context) {
             Poll::Ready(outcome) => Self::Done(outcome),
