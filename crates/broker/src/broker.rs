@@ -71,7 +71,7 @@ pub(crate) struct Budgets {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) env: Env,
-    /// For what expires, and must not because the clock was set.
+    /// The clock for expiries, which must not come because the wall clock was set.
     pub(crate) patient_wall: PatientWall,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) catalog: Arc<Catalog>,
@@ -88,15 +88,15 @@ pub(crate) struct Broker {
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
     pub(crate) supervisor: Arc<Supervisor>,
-    /// For the jobs of each log dir: somebody found no room for records.
+    /// For the jobs of each log dir: an append found no room for records.
     pub(crate) shortages: Vec<Notify>,
     /// For the jobs of each log dir: a partition was opened, and hardly more may be.
     pub(crate) crowds: Vec<Notify>,
-    /// What requests with records pass.
+    /// The gate that requests with records pass.
     pub(crate) produce_gate: Arc<ProduceGate>,
-    /// What those with many compressed records wait for.
+    /// The leave that requests with many compressed records wait for.
     pub(crate) inflating: Arc<InflatingLeave>,
-    /// In which connections are served.
+    /// The turns in which connections are served.
     pub(crate) turns: Arc<Turns>,
     /// The turns and the memory of requests aside; set once the router serves requests.
     pub(crate) aside: OnceLock<Places>,
@@ -107,7 +107,7 @@ pub(crate) struct Broker {
     pub(crate) compaction_failures: CompactionFailures,
     /// Counts of the log's lines that were lost; set where the process has a log writer that counts.
     pub(crate) log_account: OnceLock<Arc<LogAccount>>,
-    /// What clients of each listener are told; set once the listeners are bound and ports are known.
+    /// The addresses that clients of each listener are told; set once the listeners are bound and ports are known.
     pub(crate) advertised: OnceLock<Vec<Listener>>,
 }
 

@@ -1,11 +1,11 @@
-//! Who notices that a part of the server has died.
+//! The supervisor notices that a part of the server has died.
 //!
 //! Owns the list of the server's long-lived threads and tasks, each under a name. Guarantees that one that ends other than
-//! by a stop, as by a panic, is told of in the log, by `/health` and by a metric, and that the server then stops by itself:
-//! what it would do without that part is nothing that anybody has thought of. A panic in the task of a connection is that
-//! connection's own, and is only counted.
+//! by a stop, as by a panic, is reported in the log, by `/health` and by a metric. The server then stops by itself, because it
+//! is not designed to go on without that part. A panic in the task of a connection is that connection's own, and is only
+//! counted.
 //!
-//! What a dead part has left in memory is not trusted: the server leaves its files as a kill would, and the next start
+//! The memory that a dead part has left is not trusted: the server leaves its files as a kill would, and the next start
 //! recovers.
 
 use std::any::Any;
@@ -93,7 +93,7 @@ impl Supervisor {
         }
     }
 
-    /// A part is there that somebody else has started, and whose death is told by [`Self::dead`].
+    /// Notes a part that other code has started, and that calls [`Self::dead`] when it dies.
     pub(crate) fn lives(&self, name: &str) {
         self.parts.lock().entry(name.to_owned()).or_default();
     }
@@ -151,14 +151,14 @@ impl Supervisor {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
-/// Does what blocks for the disk on a thread of its own, for a task of a supervisor: a panic of the one is one of the
-/// other. None while the server ends.
+/// Does `work`, which blocks for the disk, on a thread of its own, for a task of a supervisor: a panic of the work is one of
+/// the task. None while the server ends.
 pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Some(done),

@@ -2,7 +2,7 @@
 //!
 //! Owns where the turn is kept, so that whatever waits deep within a handler gives it back ([`waiting`]) and comes to its turn
 //! again behind the others of its source. A request has a turn of the first kind until it waits, and of the second kind from
-//! then on: it may hold memory that others wait for who have a turn of the first kind, so it never waits for one of those.
+//! then on: it may hold memory that requests with a turn of the first kind wait for, so it never waits for such a turn.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ task_local! {
 /// The turn of one request aside, given back while the request waits for something.
 ///
 /// Invariants: `turn` is none while `waits`, which counts what its parts wait for, is not 0. At most one of its parts is
-/// in line for the next turn (`is_in_line`), or it would wait for what it has itself.
+/// in line for the next turn (`is_in_line`), or it would wait for the turn that it has itself.
 struct Held {
     turn: Option<Turn>,
     waits: usize,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_aside_waits_all_the_same() {
+    fn work_outside_of_aside_waits_all_the_same() {
         let (tell, told) = oneshot::channel();
         let mut wait = Box::pin(waiting(told));
         assert!((&mut wait).now_or_never().is_none());

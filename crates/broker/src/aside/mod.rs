@@ -1,11 +1,11 @@
-//! Aside: where requests are worked on that would keep a thread of the network from its other connections.
+//! Aside: a runtime for requests that would keep a thread of the network from its other connections.
 //!
 //! Owns a second, small runtime. Its threads step back behind those of the network, and work on all requests that are aside
 //! in slices: a long loop of a handler calls [`give_way`], which lets the next request go on once a slice is over. How many
-//! requests with much to do are worked on at once is bounded, in all and for each source ([`turns`]); one that waits for something
-//! has no turn meanwhile ([`waiting`]). What they are decoded to is charged to a budget of their own, of which a source has a
-//! share, so that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its
-//! next give-way.
+//! requests with much to do are worked on at once is bounded, in all and for each source ([`turns`]); a request that waits has
+//! no turn meanwhile ([`waiting`]). Their decoded forms are charged to a budget of their own, of which a source has a share, so
+//! that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its next
+//! give-way.
 
 mod held;
 mod slice;
@@ -44,14 +44,14 @@ pub(crate) struct Aside {
 /// The turns and the memory that requests aside share.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Of those who hold none of the memory yet.
+    /// The turns of requests that hold none of the memory yet.
     turns: Arc<Turns>,
-    /// Of those who hold some. Whoever has one of these does not wait for memory, so that they all come to their end.
+    /// The turns of requests that hold some. A request in one of these never waits for memory, so each comes to its end.
     charged_turns: Arc<Turns>,
     memory: Arc<MemoryBudget>,
 }
 
-/// The runtime on which requests are worked on aside. Whoever has it shuts it down.
+/// The runtime on which requests are worked on aside. Its owner shuts it down.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(cores())
@@ -61,12 +61,12 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Work in slices that goes on whether or not somebody waits for it.
+/// Work in slices that goes on even if no task waits for it.
 pub(crate) fn sliced<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     Sliced::new(work)
 }
 
-/// Does what takes long so that the other tasks of this thread go on elsewhere.
+/// Does long `work` so that the other tasks of this thread go on elsewhere.
 pub(crate) fn without_the_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
@@ -91,7 +91,7 @@ fn step_back() {
 pub(crate) struct Stopping;
 
 impl Aside {
-    /// Requests aside may take so much memory; one that takes more by itself is worked on alone.
+    /// Requests aside may take so much memory; a request that takes more by itself is worked on alone.
     pub(crate) fn on(runtime: &Runtime, memory_bytes: usize) -> Self {
         let running_max = TURNS_PER_CORE * cores();
         Self {
@@ -104,7 +104,7 @@ impl Aside {
         }
     }
 
-    /// Has `work` done aside, in slices. It ends at its next give-way if whoever waits for it goes away.
+    /// Has `work` done aside, in slices. It ends at its next give-way if this future is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -113,7 +113,7 @@ impl Aside {
     }
 
     /// Has a slice of work done that cannot give way within it, on a thread of its own that steps back. It is done to its end
-    /// also if whoever waits for it goes away.
+    /// also if this future is dropped.
     pub(crate) async fn run_slice<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -121,8 +121,8 @@ impl Aside {
         ended(self.handle.spawn_blocking(work).await)
     }
 
-    /// Waits for the leave to do much for this source; it holds until it is dropped. Whoever has it asks for no second one,
-    /// and whoever holds memory of this asks for [`Self::in_charged_turn`].
+    /// Waits for the leave to do much for this source; it holds until it is dropped. A request that has it asks for no second
+    /// one, and a request that holds memory of this asks for [`Self::in_charged_turn`].
     pub(crate) async fn turn(&self, source: IpAddr) -> Turn {
         self.places.turns.take(Source::of(source)).await
     }
@@ -133,12 +133,12 @@ impl Aside {
         held::holding(turn, Source::of(source), Arc::clone(&self.places.charged_turns), work).await
     }
 
-    /// The same for somebody who holds memory of this, and waits for no more of it.
+    /// The same for a request that holds memory of this, and waits for no more of it.
     pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         self.places.in_charged_turn(source, work).await
     }
 
-    /// Waits for so much memory, and while this source has its share of it. Whoever has some asks for no more.
+    /// Waits for so much memory, and while this source has its share of it. A request that has some asks for no more.
     pub(crate) async fn charge(&self, source: IpAddr, bytes: usize) -> Charge {
         let share = self.places.memory.share(Source::of(source));
         self.places.memory.charge_whole(&share, bytes).await
@@ -149,15 +149,15 @@ impl Aside {
         &self.places
     }
 
-    /// Whether somebody waits for memory.
+    /// Whether a request waits for memory.
     pub(crate) fn is_memory_wanted(&self) -> bool {
         self.places.memory.is_wanted()
     }
 }
 
 impl Places {
-    /// Does `work` once it is the turn of this source among those who wait for no memory of this. Its turn is another's while
-    /// it is [`waiting`].
+    /// Does `work` once it is the turn of this source among requests that wait for no memory of this. Its turn is another's
+    /// while it is [`waiting`].
     pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         let (source, turns) = (Source::of(source), &self.charged_turns);
         let turn = turns.take(source).await;
@@ -187,7 +187,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-/// The outcome of a task. A panic of the task goes on in whoever awaits it.
+/// The outcome of a task. A panic of the task goes on in the awaiting task.
 fn ended<T>(ended: Result<T, JoinError>) -> Result<T, Stopping> {
     match ended {
         Ok(outcome) => Ok(outcome),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_cannot_give_way_runs_on_a_thread_that_steps_back() {
+    fn unyielding_slice_runs_on_a_low_priority_thread() {
         let runtime = runtime().expect("a runtime");
         let aside = Aside::on(&runtime, 0);
         let here = rustix::process::getpriority_process(None).expect("known");

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_aside_never_gives_way() {
+    fn work_outside_of_aside_never_gives_way() {
         std::thread::sleep(SLICE);
         assert_eq!(give_way().now_or_never(), Some(()));
     }

@@ -13,8 +13,8 @@ use crate::flow::source::Source;
 /// The turns of a server.
 ///
 /// Invariants: `running` is the sum of those of all sources, at most `running_max`, and each at most `of_source_max`; a source
-/// is in `line` exactly while somebody waits in it, and in `sources` exactly while it has a turn or waits for one. Nobody
-/// waits who could have a turn, and nobody is in a line who waits no more.
+/// is in `line` exactly while a request waits in it, and in `sources` exactly while it has a turn or waits for one. No request
+/// waits that could have a turn, and none is in a line that waits no more.
 #[derive(Debug)]
 pub(crate) struct Turns {
     running_max: usize,
@@ -27,7 +27,7 @@ struct State {
     running: usize,
     last_ticket: u64,
     sources: HashMap<Source, OfSource>,
-    /// Sources in which somebody waits; the one that had a turn longest ago is the first.
+    /// Sources in which a request waits; the one that had a turn longest ago is the first.
     line: VecDeque<Source>,
 }
 
@@ -108,7 +108,7 @@ impl Turns {
         place.turn().await
     }
 
-    /// Gives what is free to those who wait.
+    /// Gives free turns to waiting requests.
     fn grant(&self) {
         while let Some((source, sender)) = self.next() {
             // A request that leaves at this moment takes no turn. No `Turn` is made before the request has it: one that is
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_the_line_takes_no_turn_along() {
+    fn request_that_leaves_the_line_takes_no_turn_along() {
         let turns = Turns::new(1, 1);
         let take = |last| Box::pin(turns.take(source(last)));
         let first = take(1).now_or_never();
@@ -236,7 +236,7 @@ mod tests {
         drop(first);
         let second = (&mut next).now_or_never();
         assert!(second.is_some());
-        // One that was granted and not taken is given back as well.
+        // A turn that was granted and not taken is given back as well.
         let mut granted = take(3);
         assert!((&mut granted).now_or_never().is_none());
         drop(second);

@@ -1,5 +1,5 @@
 //! How durable a topic is now, as metrics and `DescribeConfigs` show it: the level that is wanted, the one that is
-//! reached, and how far what is synced lags behind what is appended.
+//! reached, and how far synced lags behind appended.
 
 use riverrun_types::{DurabilityLevel, PartitionId};
 
@@ -81,7 +81,7 @@ mod tests {
         topic.id
     }
 
-    /// The level that is wanted, the one that is reached, and what is not synced.
+    /// The level that is wanted, the one that is reached, and the count of unsynced records.
     fn now(broker: &Broker, id: TopicId) -> (u8, u8, i64) {
         let image = broker.catalog.cluster();
         let now = broker.durability(image.topic_by_id(id).expect("there")).expect("of logs");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_partition_is_as_durable_as_its_log_and_its_level_changes_without_a_user() {
+    fn released_partition_keeps_its_level_and_takes_changes_unused() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let id = released(&broker);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_has_left_unsynced_has_no_level_that_syncs_until_it_is() {
+    fn records_unsynced_at_a_kill_reach_no_sync_level_until_synced() {
         for is_changed_before in [true, false] {
             let sim = SimEnv::new(1);
             let broker = start(&sim);

@@ -1,4 +1,4 @@
-//! What keeps the server from its work, for `/health`.
+//! The findings of `/health`: all that keeps the server from its work.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,10 @@ const OFFLINE_SHOWN_MAX: usize = 10;
 const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
 
 impl Broker {
-    /// Tries again to open what a shortage has kept closed in a log dir: nobody else may ever use it. A dir that is still short
-    /// of something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
-    /// that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
+    /// Tries again to open partitions of a log dir that a shortage has kept closed: perhaps no client ever uses them again. A dir
+    /// that is still short of something is left alone until the next time, because opening may mean to read much. The first
+    /// partition is chosen by chance, so that one that is short for good does not keep the others of its log dir closed. Blocks
+    /// for the disk.
     pub(crate) fn open_after_shortages(&self, dir: usize) {
         let image = self.catalog.cluster();
         let mut closed = self.replicas.open_failures.of_shortages();
@@ -42,8 +43,8 @@ impl Broker {
         }
     }
 
-    /// Whether clients are told that nobody leads a partition, so that they turn to others: it is known to be offline.
-    /// What could not be opened for a reason that may pass keeps its leader, because it is the next use that tries again.
+    /// Whether a partition is known to be offline. Clients get no leader for it then, so that they turn to other partitions.
+    /// A log that could not be opened for a reason that may pass keeps its leader, because the next use tries again.
     pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
         let id = PartitionId { topic: topic.id, index };
         self.replicas.log_dir(id).is_some_and(|dir| self.logs.is_offline(id, dir))
@@ -60,8 +61,8 @@ impl Broker {
         }
     }
 
-    /// Why nothing can be written any more, if that is so, or a journal has vanished: what the server has yet to bring into
-    /// the segments is nowhere else then, and stopping brings it there. Waits for nothing.
+    /// Why nothing can be written any more, if that is so, or a journal has vanished: records that are not settled are in memory
+    /// only then, and stopping settles them. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
         if let Some(reason) = self.catalog.store().failure() {
             return Some(metadata_failed(&reason));
@@ -75,7 +76,7 @@ impl Broker {
         Some(format!("no log dir is left: {}", failures.join("; ")))
     }
 
-    /// How the server is. Waits for no change to the metadata, and not for whoever opens or closes a partition.
+    /// The server's health. Waits neither for changes to the metadata nor for the opening or closing of partitions.
     pub(crate) fn health(&self) -> Health {
         let dead = self.supervisor.troubles().into_iter();
         let mut found: Vec<Finding> = dead.map(|text| of_process(Code::ThreadDied, text)).collect();
@@ -100,9 +101,9 @@ impl Broker {
         found.extend(topics_set_aside(self.catalog.store().set_aside()).map(warn(Code::TopicsSetAside)));
         let lost = self.log_account.get().and_then(|account| account.warning());
         found.extend(lost.map(warn(Code::LogLinesLost)));
-        // Not critical: whoever asks for little is served, and whoever does not read is sent away.
+        // Not critical: requests for little are served, and clients that do not read are sent away.
         found.extend(self.budgets.responses.trouble().map(warn(Code::ResponseMemoryShort)));
-        // Not critical: the groups that are there go on, and whoever holds little finds room.
+        // Not critical: the groups that are there go on, and sources that hold little find room.
         found.extend(self.groups.shortage().map(warn(Code::GroupMemoryShort)));
         Health::of(found)
     }
@@ -160,7 +161,7 @@ impl Broker {
         make(code, object.unwrap_or(Object::Process), text)
     }
 
-    /// What the journals keep of partitions that the metadata does not know, if they do.
+    /// The partitions in the journals that the metadata does not know, if there are any.
     pub(crate) fn unknown_partitions(&self) -> Option<String> {
         let unknown = self.logs.unknown_partitions();
         let first = unknown.first()?;
@@ -187,7 +188,7 @@ impl Broker {
         Some(Finding::critical(Code::PartitionUnwritable, Object::Partition(name), text))
     }
 
-    /// Partitions that are served but for what the disk does not give back; one line, however many they are.
+    /// Partitions that are served but for records that the disk does not give back; one line, however many they are.
     fn unreadable_partitions(&self) -> Option<Finding> {
         let closed = self.replicas.open_failures.all();
         let mut unreadable = self.logs.unreadable();
@@ -199,7 +200,7 @@ impl Broker {
         Some(Finding::critical(Code::PartitionUnreadable, Object::Partition(name), text))
     }
 
-    /// What keeps logs from being compacted that are otherwise well; one line, however many they are.
+    /// The logs that are well but cannot be compacted, and why; one line, however many they are.
     fn uncleanable_partitions(&self) -> Option<Finding> {
         let image = self.catalog.cluster();
         let damaged: BTreeSet<_> = self.logs.damaged().into_iter().map(|(id, _)| id).collect();
@@ -284,7 +285,7 @@ fn and_others(others: usize) -> String {
     if others == 0 { String::new() } else { format!("; {others} more as well") }
 }
 
-/// What people call a partition.
+/// The name of a partition for people.
 fn name_of(image: &ClusterImage, id: PartitionId) -> String {
     match image.topic_by_id(id.topic) {
         Some(topic) => format!("{}-{}", topic.name, id.index),
@@ -296,7 +297,7 @@ fn metadata_failed(reason: &str) -> String {
     format!("metadata cannot change: {reason}")
 }
 
-/// What an owner gave up who lost the metadata, until it is cleared away.
+/// The topics that were set aside because the metadata lost them, until they are cleared away.
 fn topics_set_aside(paths: &[PathBuf]) -> Option<String> {
     let first = paths.first()?.display();
     Some(format!(
@@ -337,7 +338,7 @@ mod tests {
     use crate::testing::record;
 
     #[test]
-    fn partitions_that_cannot_be_written_to_are_told_of_until_they_can() {
+    fn unwritable_partitions_are_findings_until_they_can_be_written() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("journal.bytes", "33554432")]);
         let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");

@@ -3,16 +3,16 @@
 //! Requests are charged *before* their memory is allocated and wait while the budget is spent. Refuses nothing: it slows
 //! the senders.
 //!
-//! What is whole and not answered counts for its source: a source that holds more of it than it leaves free begins nothing
-//! more, so that others find memory whatever it sends. What it sends waits, and stands in no line before theirs.
+//! A whole request counts for its source until it is answered: a source that holds more for such requests than it leaves free
+//! begins no other, so that others find memory whatever it sends. Its further requests wait, and stand in no line before theirs.
 //!
-//! Connections of which no large frame has become whole yet fill what they were given one after the other: what many of them
-//! send at once would keep the machine's processors from everybody else's small requests for tens of milliseconds, most of it
-//! in their own processes and the system.
+//! Connections of which no large frame has become whole yet fill their memory one after the other: many large frames at once
+//! would keep the machine's processors from everybody else's small requests for tens of milliseconds, most of it in the
+//! clients' processes and the system.
 //!
 //! A large frame is charged while it arrives, in one of two [lanes](super::large_frames), which leave a quarter of the budget to
-//! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
-//! what it was given follows from how much waits behind it.
+//! whole requests. A frame that finds its lane full waits in line. The time that a frame then has to fill its memory follows
+//! from how much waits behind it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::large_frames::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
 use super::source::Source;
 use super::wait::{Counted, wait_until};
 
-/// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
+/// The part of a budget that may be spent on optional things, so that these never stand in the way of requests.
 const SPARE_SHARE: usize = 4;
 /// The part of a budget for ordinary frames that arrive, and the part for huge ones.
 const ORDINARY_SHARE: usize = 2;
@@ -37,17 +37,17 @@ const WAITING_SHARE: usize = 2;
 /// Bytes that connections which are not proven are given to fill in a millisecond, all together: to receive so many takes an
 /// eighth of that time for the system, their clients and this server.
 const NEWCOMERS_BYTES_PER_MS: usize = 256 * 1024;
-/// How long one of them waits for its turn at most: who opens ever new connections and leaves them holds up nobody for longer.
+/// How long one of them waits for its turn at most: clients that open ever new connections and leave them hold up nobody for
+/// longer.
 const NEWCOMER_WAIT_MAX: Duration = Duration::from_millis(125);
 
 /// Bytes that may be held at once.
 ///
-/// Invariants: `used` is the sum of all live [`Charge`]s but for what is overdrawn; it passes the capacity only by
-/// what exists already and by one charge that was taken when nothing else was held. `in_line` is how many frames wait in
-/// both lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
-/// release is missed (both in the one order of all). `waiting` is how many others wait. `overdrawn_bytes` is what all
-/// charges together overdraw. `shares` has each source that has a
-/// connection, and some that had one.
+/// Invariants: `used` is the sum of all live [`Charge`]s without their overdrawn bytes; it passes the capacity only by
+/// bytes that exist already and by one charge that was taken when nothing else was held. `in_line` counts the frames that wait
+/// in both lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
+/// release is missed (both in the one order of all). `waiting` counts the other waits. `overdrawn_bytes` is the sum that the
+/// charges overdraw. `shares` has each source that has a connection, and some that had one.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     capacity_bytes: usize,
@@ -58,12 +58,12 @@ pub(crate) struct MemoryBudget {
     huge: Mutex<Lane>,
     in_line: AtomicUsize,
     waiting: AtomicUsize,
-    /// When the next connection that is not proven begins to fill what it is given.
+    /// When the next connection that is not proven begins to fill its memory.
     newcomer_begins_at: Mutex<Option<Instant>>,
     shares: Mutex<HashMap<Source, Arc<Share>>>,
 }
 
-/// What the requests of one source hold that are whole.
+/// The memory that the whole requests of one source hold.
 ///
 /// Invariants: `whole_bytes` is the sum of what the live [`Charge`]s with this share count for it.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ pub(crate) struct Charge {
     budget: Arc<MemoryBudget>,
     /// Bytes that are counted in the budget.
     bytes: usize,
-    /// Where it arrives, while it is not whole, or while it is overdrawn.
+    /// Its arrival, while it is not whole, or while it is overdrawn.
     arrival: Option<Arrival>,
     /// Bytes beyond the budget.
     overdrawn_bytes: usize,
@@ -124,7 +124,7 @@ impl MemoryBudget {
         Arc::clone(shares.entry(source).or_default())
     }
 
-    /// Bytes held now, without what is overdrawn.
+    /// Bytes held now, without overdrawn ones.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
@@ -139,17 +139,17 @@ impl MemoryBudget {
         self.in_line.load(Ordering::Relaxed)
     }
 
-    /// Whether what only waits may hold more of it: not beyond a half, so that there is always some for what is to be done.
+    /// Whether requests that only wait may hold more of it: not beyond a half, so that there is always some for work.
     pub(crate) fn has_room_to_wait(&self) -> bool {
         self.held_bytes() <= self.capacity_bytes / WAITING_SHARE
     }
 
-    /// Whether somebody waits for memory.
+    /// Whether a request waits for memory.
     pub(crate) fn is_wanted(&self) -> bool {
         self.in_line() > 0 || self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody waits whose request is there as a whole, as a small one is.
+    /// Whether a request waits that is there as a whole, as a small one is.
     pub(crate) fn is_wanted_for_whole(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -172,7 +172,7 @@ impl MemoryBudget {
         self.charged_whole(share, bytes)
     }
 
-    /// Waits until `bytes` could be taken for a request that is whole. Who comes first then takes them.
+    /// Waits until `bytes` could be taken for a whole request. The first request to come then takes them.
     pub(crate) async fn room_for(&self, share: &Share, bytes: usize) {
         let has_room = || {
             let used = self.used_bytes.load(Ordering::SeqCst);
@@ -192,7 +192,7 @@ impl MemoryBudget {
         self.take(bytes).then(|| self.charged(bytes))
     }
 
-    /// Takes `bytes` at once if most of the budget is free: for what is only of use. It counts as arriving.
+    /// Takes `bytes` at once if most of the budget is free: for optional things. They count as arriving.
     pub(crate) fn try_charge_spare(self: &Arc<Self>, bytes: usize, sender: Sender) -> Option<Charge> {
         let has_spare = self.used_bytes().saturating_add(bytes) <= self.capacity_bytes / SPARE_SHARE;
         let mut charge = self.arriving(0, sender);
@@ -245,7 +245,7 @@ impl MemoryBudget {
         self.shares.lock().get(&source).is_some_and(|share| self.is_spent(share))
     }
 
-    /// Gives what is free to the frames in line whose sources are not spent.
+    /// Gives free bytes to the frames in line whose sources are not spent.
     fn serve(&self, lane: &mut Lane) {
         let shares = self.shares.lock();
         let spent: Vec<Source> =
@@ -275,7 +275,7 @@ impl MemoryBudget {
             .is_ok()
     }
 
-    /// Something was given back: whoever waits for it goes on.
+    /// Wakes the requests that wait for bytes, because some were given back.
     fn tell_released(&self) {
         if self.in_line.load(Ordering::SeqCst) > 0 {
             for lane in [&self.ordinary, &self.huge] {
@@ -303,7 +303,7 @@ impl Charge {
         self.arrival.as_ref().is_some_and(|arrival| arrival.awaited.is_some())
     }
 
-    /// How long a frame may take to fill what it was given, because others wait for memory in its lane.
+    /// How long a frame may take to fill its memory, because others wait for some in its lane.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let arrival = self.arrival.as_ref()?;
         self.budget.lane(arrival.is_huge).lock().patience()
@@ -337,12 +337,12 @@ impl Charge {
         let mut lane = budget.lane(arrival.is_huge).lock();
         arrival.awaited = Some((bytes, lane.join(arrival.sender, arrival.ticket, bytes, rest)));
         budget.in_line.fetch_add(1, Ordering::SeqCst);
-        // What was released before it was counted told it nothing.
+        // A release before it was counted as in line did not serve it.
         budget.serve(&mut lane);
         false
     }
 
-    /// Waits until what it is in line for was granted. Safe to drop at any time.
+    /// Waits until the bytes that it is in line for were granted. Safe to drop at any time.
     pub(crate) async fn granted(&mut self) {
         let Some(Arrival { awaited: Some((_, granted)), .. }) = &mut self.arrival else { return };
         // The sender is in the line until it grants.
@@ -375,7 +375,7 @@ impl Charge {
         }
     }
 
-    /// Counts what it holds for this source.
+    /// Counts the bytes that it holds for this source.
     fn count_whole(&mut self, share: &Arc<Share>) {
         self.whole_bytes = self.bytes;
         share.whole_bytes.fetch_add(self.whole_bytes, Ordering::SeqCst);
@@ -389,16 +389,15 @@ impl Charge {
         }
     }
 
-    /// What arrived is whole. It goes on to hold what it holds, and what it overdrew is nobody else's until it ends:
-    /// there is never more than one such frame in a lane.
+    /// The frame is whole. It keeps its bytes, and those that it overdrew are nobody else's until it ends: there is never
+    /// more than one such frame in a lane.
     pub(crate) fn settle(&mut self, share: &Arc<Share>) {
         self.count_whole(share);
         self.end_arrival(self.overdrawn_bytes == 0);
         self.budget.tell_released();
     }
 
-    /// From now on holds so much of what is whole, which exists already: what is more than before is taken whatever is
-    /// held.
+    /// From now on holds so many bytes as whole. They exist already: those beyond the bytes of before are taken whatever is held.
     pub(crate) fn resize(&mut self, bytes: usize) {
         self.end_arrival(true);
         self.give_back_overdrawn();
@@ -472,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_only_waits_finds_room_up_to_a_half() {
+    async fn waiting_requests_find_room_up_to_a_half() {
         let budget = MemoryBudget::new(100);
         let mut waits = budget.charge(50).await;
         assert!(budget.has_room_to_wait());
@@ -502,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_begin_one_after_the_other_and_at_once_where_there_are_few() {
+    fn newcomers_begin_one_by_one_unless_they_are_few() {
         let (budget, now) = (budget(), Instant::now());
         let each = Duration::from_millis(4);
         let begins: Vec<_> = (0..4).map(|_| budget.newcomer_begins(now, MIB) - now).collect();
@@ -514,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frames_of_a_source_that_has_its_share_wait_and_hold_up_no_others() {
+    fn frames_of_a_source_with_its_share_wait_and_delay_no_others() {
         let budget = budget();
         let mut whole = arrived(&budget, 9 * MIB, 2 * MIB);
         whole.settle(&budget.share(Source::SOME));
@@ -577,7 +576,7 @@ mod tests {
         charge
     }
 
-    /// Whether it has what it was in line for.
+    /// Whether it has the bytes that it was in line for.
     fn has_been_granted(charge: &mut Charge) -> bool {
         charge.granted().now_or_never().is_some()
     }
@@ -612,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_frame_in_line_is_served_first_and_one_that_stops_waiting_holds_up_nobody() {
+    fn oldest_frame_in_line_is_served_first_unless_it_leaves() {
         let budget = budget();
         let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
         let mut older = budget.arriving(MIB, SENDER);
@@ -640,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_sent_whole_frames_is_served_first_and_then_the_source_that_holds_least() {
+    fn proven_sender_is_served_first_then_the_source_holding_least() {
         let budget = budget();
         let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
         let mut overdrawn = waiting(&budget, MIB);
@@ -673,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn of_frames_that_wait_for_each_other_one_overdraws_and_is_done() {
+    fn one_of_two_frames_in_deadlock_overdraws_and_is_done() {
         let budget = budget();
         let (mut first, mut second) = (arrived(&budget, 9 * MIB, MIB), arrived(&budget, 9 * MIB, MIB));
         assert!(!first.grow(2 * MIB, 8 * MIB) && has_been_granted(&mut first));
@@ -728,8 +727,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_keeps_less_than_it_came_with_gives_the_rest_back_and_one_that_keeps_more_takes_it()
-     {
+    async fn charge_follows_the_bytes_that_a_request_keeps() {
         let budget = budget();
         let mut parked = budget.charge(6 * MIB).await;
         let mut waiting = std::pin::pin!(budget.charge(4 * MIB));

@@ -1,5 +1,5 @@
-//! Where a connection's requests with records are worked on: on the network's thread, which serves others meanwhile only if
-//! it is let go, or aside.
+//! Decides where a connection's requests with records are worked on: aside, or on the network's thread, which serves no others
+//! meanwhile unless it is let go.
 //!
 //! To check compressed records they are inflated, and for a topic with another codec they are compressed again. A few
 //! bytes may inflate to a thousand times as many, so what a request costs is known afterwards only: one that is large, or
@@ -10,14 +10,14 @@
 //! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
 //! late.
 //!
-//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::catch_up`]). What these
-//! will take is told by their source: one that came often and had little time is quick, and the last place is only for such. Of
-//! the others a read, which is bounded, finds a place beside all searches, each of which may inflate a large batch at once.
+//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::catch_up`]). The time that these
+//! will take is guessed from their source: one that came often and had little time is quick, and the last place is only for such.
+//! For other sources, a read, which is bounded, finds a place beside all searches, each of which may inflate a large batch.
 //!
-//! A source that had no time yet would come before all others, and whoever has many addresses would hold up everybody with
-//! ever new ones. So newcomers have every other turn only. Of these the one is next whose [networks](Source::networks) had least
-//! time for newcomers of late: one from elsewhere waits for none of a stream of them, and one from beside it for one of each
-//! network there.
+//! A source that had no time yet would come before all others, and an owner of many addresses would hold up everybody with
+//! ever new ones. So newcomers have every other turn only. The next newcomer is the one whose [networks](Source::networks) had
+//! least time for newcomers of late: behind a stream of newcomers, one from other networks waits for none of them, and one from
+//! a network beside them for one of each network there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
@@ -49,16 +49,16 @@ const TURN_TIME: Duration = Duration::from_micros(500);
 const SLICE_TIME: Duration = Duration::from_millis(2);
 /// A slice that takes longer is one of few large batches: a batch of a megabyte that holds ten takes less.
 const LONG_TIME: Duration = Duration::from_millis(40);
-/// Time of late from which on a source is one that takes long: what it gets who uses an eighth of one place without pause. A
+/// Time of late from which on a source is one that takes long: that of a source that uses an eighth of one place without pause. A
 /// client that searches or reads old records now and then stays far below, also where its turns are slow.
 const LONG_SOURCE_TIME: Duration = Duration::from_millis(250);
-/// Slices after which the time of a source tells what it will take: whoever had fewer may have had them to look quick.
+/// Slices after which the time of a source tells what it will take: one with fewer may have had them to look quick.
 const KNOWN_SLICES: u32 = 8;
 /// Sources, and connections, whose time is remembered before those that had hardly any are forgotten: first those that had few
 /// slices, and with twice as many all of them.
 const TIMES_KEPT: usize = 1024;
 
-/// What is to be done with the records of a request before its batches have their places.
+/// The work on the records of a request before its batches have their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordsWork {
     /// Bytes that have to be inflated or compressed.
@@ -115,9 +115,9 @@ struct Line {
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
     times: HashMap<Source, Recent>,
-    /// Of connections whose time nobody else counts.
+    /// The times of connections; nobody else counts those.
     of_connections: HashMap<u64, Recent>,
-    /// Of newcomers' first slices, by their networks: the wider ones, and those within them.
+    /// The times of newcomers' first slices, by their networks: the wider ones, and those within them.
     of_networks: [HashMap<IpAddr, Recent>; 2],
     /// Whether a source that had time is next where a newcomer waits, too.
     is_known_next: bool,
@@ -129,7 +129,7 @@ struct Waiting {
     grant: oneshot::Sender<Reach>,
 }
 
-/// Who asks for leave.
+/// A request that asks for leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker {
     pub(crate) source: Source,
@@ -149,11 +149,11 @@ pub(crate) enum Length {
     Long,
     /// It is a piece of bounded size.
     Piece,
-    /// Nothing but what its source had.
+    /// Nothing is known but the time that its source had.
     Unknown,
 }
 
-/// How many of the places somebody may have: those with less reach leave some to those with more.
+/// How many of the places a worker may have: those with less reach leave some to those with more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     Long,
@@ -161,7 +161,7 @@ enum Reach {
     All,
 }
 
-/// One that may be next; of several the least is.
+/// A worker that may be next; the least of several candidates is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: [u64; 3],
@@ -174,7 +174,7 @@ impl Worker {
         self.length == Length::Long
     }
 
-    /// Which places it may have if that is what its source had.
+    /// The places that it may have, given the time that its source had.
     fn reach(self, had: Option<&Recent>, now: Instant) -> Reach {
         match self.length {
             Length::Short => Reach::All,
@@ -185,7 +185,7 @@ impl Worker {
     }
 }
 
-/// Time that was taken of late: what is a second old counts for half.
+/// Time that was taken of late: each second halves it.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     micros: u64,
@@ -206,7 +206,7 @@ impl Recent {
 
     fn add(&mut self, now: Instant, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // What was halved stays so; of a second that has only begun nothing is lost.
+        // A second that has only begun is not lost: `at` moves only if something was halved.
         let before = self.now(now);
         if before != self.micros || self.micros == 0 {
             self.at = now;
@@ -232,8 +232,8 @@ impl InflatingLeave {
         Self::of([places - 1, places - 1, places])
     }
 
-    /// So many, of which all but one may be taken by sources that are not known to be quick, and all but two for what may take
-    /// long, but at least one.
+    /// So many places. Sources that are not known to be quick may take all but one, and work that may take long all but two, but
+    /// each at least one.
     pub(crate) fn with_places(places: usize) -> Self {
         Self::of([2, 1, 0].map(|left| places.saturating_sub(left).max(1)))
     }
@@ -273,7 +273,7 @@ impl InflatingLeave {
             let ticket = line.next_ticket;
             line.next_ticket += 1;
             line.waiting.insert(ticket, Waiting { who, grant });
-            // What came free since it was looked told nobody.
+            // A place that came free since `try_get` did not serve the line.
             self.serve(&mut line);
             InLine { leaves: self, ticket, granted, is_taken: false }
         };
@@ -298,7 +298,7 @@ impl InflatingLeave {
         {
             let Some(Waiting { grant, .. }) = line.waiting.remove(&next.ticket) else { return };
             line.working[next.reach as usize] += 1;
-            // Whoever stops waiting gives it back.
+            // An `InLine` that is dropped before it took the grant gives it back.
             let _ = grant.send(next.reach);
         }
     }
@@ -365,8 +365,8 @@ impl Line {
         }
     }
 
-    /// The one whose turn it is. Only where there are both it is the other's turn then: what one of them has where the other
-    /// finds no place takes none of its turns.
+    /// The candidate whose turn it is. The turn passes to the other kind only if both were there: a choice without a rival costs
+    /// neither a turn.
     fn choose(&mut self, known: Option<Candidate>, newcomer: Option<Candidate>) -> Option<Candidate> {
         if known.is_none() || newcomer.is_none() {
             return known.or(newcomer);
@@ -449,7 +449,7 @@ impl Slice {
     }
 }
 
-/// What one connection's compressed requests have cost.
+/// The cost of one connection's compressed requests.
 ///
 /// Invariants: `aside` is how many slices more are worked on aside whatever their size.
 #[derive(Debug)]

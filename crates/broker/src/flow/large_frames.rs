@@ -1,13 +1,16 @@
 //! A lane of the memory for requests: where frames that are larger than one read are charged while they arrive.
 //!
-//! Ordinary frames are charged whole, huge ones by doubling, each kind in a lane of its own: so nobody that is ordinary
-//! holds memory while it waits for more, and nobody waits for the huge ones but they. Who finds its lane full waits in
-//! line. Connections whose last large frame became whole come first: parts of frames from ever new connections do not hold
-//! up who sends whole ones. Then the source that holds least in the lane, then the oldest frame. Huge frames that are half here could wait for each other for ever; so the head of a
-//! line may overdraw, one frame of a lane at a time, and what it overdraws stands in nobody's way. While somebody waits,
-//! a frame has to fill what it was given within [`Lane::patience`], which shrinks as the line grows: so the wait of
-//! whoever comes depends little on how many wait already, and a client that sends parts of frames gains nothing by
-//! sending more of them.
+//! Ordinary frames are charged whole, huge ones by doubling, each kind in a lane of its own: so no ordinary frame holds memory
+//! while it waits for more, and only huge frames wait for huge ones. A frame that finds its lane full waits in line, in this
+//! order:
+//! - Connections whose last large frame became whole: parts of frames from ever new connections do not hold them up.
+//! - The source that holds least in the lane.
+//! - The oldest frame.
+//!
+//! Huge frames that are half here could wait for each other for ever. So the head of a line may overdraw, one frame of a lane
+//! at a time, and the overdrawn bytes stand in nobody's way. While frames wait, a frame has to fill its memory within
+//! [`Lane::patience`], which shrinks as the line grows: so a new frame's wait depends little on how many wait already, and a
+//! client that sends parts of frames gains nothing by sending more of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -18,11 +21,11 @@ use super::source::Source;
 
 /// The longest frame that is ordinary: twice what Kafka's producers send at most unless told otherwise.
 pub(crate) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// How long a frame may take to fill what it was given while little waits for it, and however much waits.
+/// How long a frame may take to fill its memory while little waits for it, and however much waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
 
-/// Who sends a frame.
+/// The sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) source: Source,
@@ -30,10 +33,10 @@ pub(crate) struct Sender {
     pub(crate) is_proven: bool,
 }
 
-/// What a frame that waited was given.
+/// The memory that a frame in line was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// What it asked for, out of the lane.
+    /// The bytes that it asked for, out of the lane.
     Taken,
     /// Leave to overdraw.
     Overdraft,
@@ -48,8 +51,8 @@ struct Waiting {
     grant: oneshot::Sender<Grant>,
 }
 
-/// Invariants: `held_bytes <= bytes_max`; `held_by` is what of it the frames of each source hold, of those that hold some; `line_bytes` is what the frames in `line` lack; `is_overdrawn` while one frame
-/// has leave to overdraw. Nothing is taken past the line.
+/// Invariants: `held_bytes <= bytes_max`; `held_by` has its part for each source whose frames hold some; `line_bytes` is the
+/// sum that the frames in `line` lack; `is_overdrawn` while one frame has leave to overdraw. Nothing is taken past the line.
 #[derive(Debug)]
 pub(crate) struct Lane {
     bytes_max: usize,
@@ -73,7 +76,7 @@ impl Lane {
         self.next_ticket
     }
 
-    /// How long a frame may take to fill what it was given; none while nobody waits.
+    /// How long a frame may take to fill its memory; none while no frame waits.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let all = u32::try_from((self.bytes_max + self.line_bytes) / self.bytes_max.max(1));
         (!self.line.is_empty()).then(|| (PATIENCE / all.unwrap_or(u32::MAX).max(1)).max(PATIENCE_MIN))
@@ -119,8 +122,8 @@ impl Lane {
         left.is_some()
     }
 
-    /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served. Frames of
-    /// sources that are spent hold up no others, and wait until these are so no more.
+    /// Gives the head of the line its bytes, and goes on with the next one; answers how many were served. Frames of sources that
+    /// are spent hold up no others, and wait until their source is not spent any more.
     pub(crate) fn serve(&mut self, take: impl Fn(usize) -> bool, spent: &[Source]) -> usize {
         let mut served = 0;
         while let Some((ticket, source, bytes)) = self.first(spent) {
@@ -134,14 +137,14 @@ impl Lane {
             if let Some(head) = self.line.remove(&ticket) {
                 self.line_bytes -= head.rest;
                 served += 1;
-                // Whoever stops waiting leaves the line first.
+                // A frame that stops waiting leaves the line first.
                 let _ = head.grant.send(grant);
             }
         }
         served
     }
 
-    /// The one that is served next: its ticket, who sends it, and what it waits for.
+    /// The frame that is served next: its ticket, its source, and the bytes that it waits for.
     fn first(&self, spent: &[Source]) -> Option<(u64, Source, usize)> {
         let rank = |(ticket, waiting): &(&u64, &Waiting)| {
             let Sender { source, is_proven } = waiting.sender;

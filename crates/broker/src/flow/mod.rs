@@ -1,6 +1,6 @@
-//! Flow control: who sends, whose turn it is, and the memory that requests and answers may hold.
+//! Flow control: the sources of requests, their turns, and the memory that requests and answers may hold.
 //!
-//! Nothing here knows a socket or what a request means. A [`source`] is what shares are kept for.
+//! Nothing here knows a socket or the meaning of a request. Shares are kept for a [`source`].
 
 use std::time::Duration;
 

@@ -1,24 +1,24 @@
 //! When a connection's task lets the others of its thread go first.
 //!
-//! What has arrived at once may be thousands of requests, and a large frame comes as fast as a client sends it. Nothing of
-//! that makes the task wait by itself, so it is to leave its thread after about a millisecond. The clock is looked at after each
-//! request but Produce: that takes a time which goes with its bytes, and of few bytes less than the look.
+//! Thousands of requests may arrive at once, and a large frame comes as fast as a client sends it. Neither makes the
+//! connection's task wait by itself, so it is to leave its thread after about a millisecond. The clock is looked at after each
+//! request but Produce: the time for that goes with its bytes, and for few bytes it is less than the look.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a task works on what it has read before others come to their turn.
+/// How long a task works on the requests that it has read before others come to their turn.
 pub(crate) const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Bytes of Produce requests after which the clock is looked at: to check so many takes a tenth of a millisecond.
 const LOOK_BYTES: usize = 64 * 1024;
-/// What a request counts for beside its bytes: sixteen of the smallest make a look.
+/// Bytes that a request counts for beside its own: sixteen of the smallest make a look.
 const REQUEST_BYTES: usize = 4 * 1024;
 /// Bytes of a large frame that are read before others come to their turn: with the pages that are taken for them about half
 /// of the time.
 const TURN_READ_BYTES: usize = 512 * 1024;
 
-/// Invariants: `worked_bytes` is what was worked on since the clock was looked at, `read_bytes` what was read of large frames
+/// Invariants: `worked_bytes` counts the bytes worked on since the clock was looked at, `read_bytes` those read of large frames
 /// since the task left its thread for it.
 #[derive(Debug)]
 pub(crate) struct Pace {

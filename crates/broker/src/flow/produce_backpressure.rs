@@ -1,9 +1,9 @@
 //! The gate that requests with records pass: while records that are in no segment yet fill much of the memory that there is
-//! for them, a connection starts another one only within its share (`shares.rs`). What the others wait for is not held up,
-//! on whatever connection they came.
+//! for them, a connection starts another one only within its share (`shares.rs`). Requests that have started go on, on
+//! whatever connection they came.
 //!
-//! Owns what each connection and each source has sent of late. Where a request goes is looked up while the memory is more than
-//! half full, and at no other time.
+//! Owns the counts of bytes that each connection and each source has sent of late. The partitions and log dirs of a request
+//! are looked up only while the memory is more than half full.
 
 mod shares;
 
@@ -55,7 +55,7 @@ pub(crate) struct NotNow {
 }
 
 impl ProduceGate {
-    /// A gate before a write cache. Whoever makes room in that calls [`Self::room_was_made`].
+    /// A gate before a write cache. Code that makes room in the cache calls [`Self::room_was_made`].
     pub(crate) fn new(look: impl Fn() -> Load + Send + Sync + 'static) -> Self {
         Self {
             look: Box::new(look),
@@ -120,7 +120,7 @@ impl ProduceGate {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Has all who wait ask again.
+    /// Makes all waiting requests ask again.
     pub(crate) fn room_was_made(&self) {
         // GATE: published.
         self.openings.fetch_add(1, Ordering::AcqRel);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_has_sent_holds_up_no_other_source() {
+    fn sent_bytes_of_one_source_hold_up_no_other() {
         let (used, gate) = gate();
         let (greedy, modest) = (gate.guest(Source::SOME), gate.guest(Source::of([192, 0, 2, 1].into())));
         gate.note_passed(&greedy, PRODUCE, 100 << 10);

@@ -1,11 +1,11 @@
-//! Memory for responses: what they hold until their clients have taken them, and who may ask for more.
+//! Memory for responses: held until their clients have taken them, and shared out among the requests that ask for more.
 //!
-//! Owns an account for each connection and for each [`Source`]. Guarantees that requests whose answers are small never
-//! wait, however much others have not taken: only what asks for much does, and a source may hold as much as it leaves
-//! free, so that whoever holds least comes first, from wherever the others come. While somebody waits, or more is held than
-//! there is, connections that do not take what they hold are told to go, the largest first, however they begin again: what
-//! they held counts for their source until it is free. A response that exists is charged as it stands (a request that was
-//! started must be able to finish), unless so much is held that it could only be added at everybody's cost.
+//! Owns an account for each connection and for each [`Source`]. Guarantees that requests with small answers never wait,
+//! however much others have not taken. Only requests for much wait. A source may hold as much as it leaves free, so that the
+//! source that holds least comes first. While a request waits, or more is held than there is, connections that do not take
+//! their responses are sent away, the largest first. To connect again gains them nothing: the memory that they held counts
+//! for their source until it is free. A response that exists is charged as it stands (a request that was started must be able
+//! to finish), unless so much is held that it could only be added at everybody's cost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -32,7 +32,7 @@ const FETCH_SHARE: usize = 4;
 const EXPECTED_EIGHTHS_MAX: usize = 3;
 /// Half as much again as there is: beyond, large responses are not kept.
 const KEPT_HALVES_MAX: usize = 3;
-/// How often it is looked who takes nothing.
+/// Time between two looks for connections that take nothing.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// In so long a client has to take a part of what it holds, if others wait for that. A client across the world has some in
 /// such a time.
@@ -66,7 +66,7 @@ struct SourceAccount {
     held_bytes: AtomicUsize,
 }
 
-/// What one connection's responses hold.
+/// The memory that one connection's responses hold.
 pub(crate) struct Account {
     memory: Arc<ResponseMemory>,
     source: Arc<SourceAccount>,
@@ -187,7 +187,7 @@ impl ResponseMemory {
         self.waiting.load(Relaxed)
     }
 
-    /// Connections that were told to go because they did not take their responses while others waited.
+    /// Connections that were sent away because they did not take their responses while others waited.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
@@ -204,7 +204,7 @@ impl ResponseMemory {
         (free / FETCH_SHARE).max(SMALL_BYTES)
     }
 
-    /// What is wrong, while more is held than there is or somebody waits.
+    /// The trouble, while more is held than there is or a request waits.
     pub(crate) fn trouble(&self) -> Option<String> {
         let (used, waiting) = (self.used_bytes(), self.waiting());
         if waiting == 0 && used <= self.capacity_bytes {
@@ -230,7 +230,7 @@ impl ResponseMemory {
         taken.saturating_add(bytes) <= self.capacity_bytes
     }
 
-    /// Gives those in line what there is for them.
+    /// Gives free memory to the requests in line.
     fn serve(&self) {
         let now = Instant::now();
         let mut line = self.line.lock();
@@ -244,13 +244,13 @@ impl ResponseMemory {
             self.waiting.fetch_sub(1, SeqCst);
             waiting.source.held_bytes.fetch_add(waiting.bytes, SeqCst);
             self.used_bytes.fetch_add(waiting.bytes, SeqCst);
-            // Whoever stops waiting gives it back.
+            // An `InLine` that is dropped before it took the grant gives it back.
             let _ = waiting.grant.send(());
         }
     }
 
-    /// To be called now and then by whoever waits or holds much: serves the line, and tells those to go that do not take
-    /// what they hold, if others need it. Does something once in [`LOOK_PERIOD`] only.
+    /// To be called now and then by a connection that waits or holds much: serves the line, and sends connections away that
+    /// do not take their responses, if others need the memory. Does something once in [`LOOK_PERIOD`] only.
     pub(crate) fn look(&self) {
         let now = Instant::now();
         {
@@ -309,7 +309,7 @@ impl ResponseMemory {
 }
 
 impl Account {
-    /// Where the connection comes from.
+    /// The source of the connection.
     pub(crate) fn source(&self) -> Source {
         self.source.source
     }
@@ -325,7 +325,7 @@ impl Account {
         self.sent_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits until it is told to go.
+    /// Waits until the connection is sent away.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -363,13 +363,13 @@ impl Account {
             memory.waiting.fetch_add(1, SeqCst);
             ticket
         };
-        // What was released before it was counted told it nothing.
+        // A release before it was counted as waiting did not serve the line.
         memory.serve();
         memory.look();
         Err(InLine { account: Arc::clone(self), ticket, bytes, granted, is_taken: false })
     }
 
-    /// What was counted for the source and in all.
+    /// Holds bytes that were counted already for the source and in all.
     fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         let before = self.held_bytes.fetch_add(bytes, SeqCst);
         if before <= SMALL_BYTES && before + bytes > SMALL_BYTES {
@@ -391,7 +391,7 @@ impl Account {
     fn release_shared(&self, bytes: usize) {
         self.source.held_bytes.fetch_sub(bytes, SeqCst);
         self.memory.used_bytes.fetch_sub(bytes, SeqCst);
-        // What is little adds up until somebody in line looks.
+        // Small releases add up until a request in line looks.
         if bytes > SMALL_BYTES && self.memory.waiting.load(SeqCst) > 0 {
             self.memory.serve();
         }

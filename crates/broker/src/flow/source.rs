@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bits of an IPv6 address that name a network; whoever has one has all of its addresses.
+/// Bits of an IPv6 address that name a network; the owner of a network has all of its addresses.
 const NETWORK_BITS: u32 = 64;
 
-/// Bits of the networks that a source of IPv4, or of IPv6, lies in: what a provider has, and what a customer has.
+/// Bits of the networks that a source of IPv4, or of IPv6, lies in: that of a provider, and that of a customer.
 const WIDER_BITS_V4: [u32; 2] = [16, 24];
 const WIDER_BITS_V6: [u32; 2] = [32, 48];
 
@@ -29,8 +29,8 @@ impl Source {
         })
     }
 
-    /// The networks that it lies in, by their first addresses, the wider one first. Whoever has many addresses at hand has them
-    /// in few of these.
+    /// The networks that it lies in, by their first addresses, the wider one first. An owner of many addresses has them in few of
+    /// these.
     pub(crate) fn networks(self) -> [IpAddr; 2] {
         match self.0 {
             IpAddr::V4(ip) => WIDER_BITS_V4
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_an_address_however_it_is_spelt_or_a_network_of_ipv6() {
+    fn source_is_an_ipv4_address_however_spelt_or_an_ipv6_network() {
         for (address, source) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),

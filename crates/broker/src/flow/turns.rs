@@ -1,15 +1,15 @@
-//! Whose connections come to their turn when they have more to do than the network's threads can.
+//! Decides which connections get their turn when they have more to do than the network's threads can.
 //!
-//! What wakes the task of a connection asks for a turn: one look at all that has come for it, of about a
+//! A wake-up of a connection's task asks for a turn: one look at all that has come for it, of about a
 //! [millisecond](super::pace). A few connections whose source had little of the threads' time of late have their turn at once.
-//! A few of the others have theirs at the same time, and the rest waits in line outside of the runtime, whose queue stays
-//! short by that.
+//! A few of the others have theirs at the same time. The rest waits in line outside of the runtime, which keeps the runtime's
+//! queue short.
 //!
 //! The line orders sources by a [time](level): that at which a source came into line, or had its last turn, and more for what it
 //! had of late, for how long its turns take, and if it is one of a [crowd](wake_crowd) that was woken. The next connection of
-//! that source is found likewise. So whoever asks for little comes before all that ask for much, however many these are, and a
-//! source with many connections gets no more than another one. Some turns go to who has waited for longest, so that nobody
-//! starves.
+//! that source is found likewise. So a source that asks for little comes before all that ask for much, however many these are,
+//! and one with many connections gets no more than another. Some turns go to the connection that has waited for longest, so
+//! that none starves.
 //!
 //! Guarantees that a wake-up is never lost, and that a turn of a connection that goes away is given to another one.
 
@@ -50,9 +50,9 @@ const SOURCES_KEPT: usize = 256;
 
 /// The turns of one server; shared by all connections.
 ///
-/// Invariants: `waiting` counts what `line` has. Nobody waits in line while a place of `given` is left: whoever gives one back
-/// looks at `waiting` after that, and whoever joins the line looks at `given` after that. Places of `free` are for those that
-/// have not come into line, so nobody waits for one.
+/// Invariants: `waiting` counts the connections in `line`. None waits in line while a place of `given` is left: a connection
+/// that gives one back looks at `waiting` after that, and one that joins the line looks at `given` after that. Places of
+/// `free` are for connections that have not come into line, so none waits for one.
 #[derive(Debug)]
 pub(crate) struct Turns {
     threads: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Turns {
     began: Instant,
 }
 
-/// Invariants: whoever has a connection is known.
+/// Invariants: each source with a connection is known.
 #[derive(Debug, Default)]
 struct Sources {
     shares: HashMap<Source, Arc<Share>>,
@@ -88,7 +88,7 @@ struct Share {
     connections: AtomicUsize,
 }
 
-/// What a connection is at.
+/// The states of a connection.
 mod state {
     /// It has nothing to do.
     pub(crate) const IDLE: u8 = 0;
@@ -96,7 +96,7 @@ mod state {
     pub(crate) const ASKED: u8 = 1;
     /// It has one of the turns that are counted, and waits for a thread.
     pub(crate) const GIVEN: u8 = 2;
-    /// It has one of those that are for sources that had little, and waits for a thread.
+    /// It has one of the turns for sources that had little, and waits for a thread.
     pub(crate) const FREE: u8 = 3;
     /// A thread is at it.
     pub(crate) const RUNNING: u8 = 4;
@@ -154,7 +154,7 @@ impl Turns {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// The source that had most time of late of those that wait for their turn.
+    /// The source that had most time of late, of all that wait for their turn.
     pub(crate) fn busiest(&self) -> Option<Source> {
         let now = self.now();
         let had = |seat: &Seat| seat.share.level.had(now);
@@ -212,7 +212,7 @@ impl Turns {
         self.serve(|next| next.task.wake());
     }
 
-    /// Gives what turns there are to those in line, and wakes these.
+    /// Gives free turns to connections in line, and wakes these.
     fn serve(&self, wake: impl Fn(&Seat)) {
         while self.waiting.load(Ordering::SeqCst) > 0 && self.given.try_take() {
             let Some(seat) = self.next() else {
@@ -321,8 +321,8 @@ thread_local! {
     static WAKES_CROWD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what may wake many connections for the same thing: they have their turns after those that were woken for what they
-/// alone asked for, among them who makes the crowd wake up, and is not to wait for it.
+/// Runs code that may wake many connections for the same thing. They have their turns after connections that were woken for a
+/// request of their own, such as the one that wakes the crowd, which is not to wait for it.
 pub(crate) fn wake_crowd<T>(wake: impl FnOnce() -> T) -> T {
     let before = WAKES_CROWD.replace(true);
     let woken = wake();
@@ -343,7 +343,7 @@ pub(crate) async fn give_way() {
     .await;
 }
 
-/// What a connection does, in its turns.
+/// The work of a connection, done in its turns.
 pub(crate) struct InTurns<F> {
     work: Pin<Box<F>>,
     seat: Arc<Seat>,

@@ -1,4 +1,4 @@
-//! Waiting for what somebody else makes so, and counting those who do.
+//! Waiting for a condition that another task brings about, and counting the waits.
 
 use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::Notify;
 
-/// Waits until `is_so`, which is looked at each time that all who wait are woken. Safe to drop at any time.
+/// Waits until `is_so`, which is checked again at each wake-up of all. Safe to drop at any time.
 pub(super) async fn wait_until(woken: &Notify, is_so: impl Fn() -> bool) {
     while !is_so() {
         let mut woken = pin!(woken.notified());
@@ -19,7 +19,7 @@ pub(super) async fn wait_until(woken: &Notify, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Counts one who waits, while it lives.
+/// Counts as one wait while it lives.
 pub(super) struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {

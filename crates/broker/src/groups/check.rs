@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_commit_may_not_say_a_record_may_not_either() {
+    fn record_with_a_commit_that_no_request_may_make_is_blamed() {
         let (key, value) = commit("g", -5);
         assert_eq!(blamed(&[(Some(&key), Some(&value))], 0, 1), [0]);
         let (key, value) = commit(&"g".repeat(5_000), 1);

@@ -1,4 +1,4 @@
-//! What the deletion of topics means for groups: their offsets go, a slice of a shard at a time.
+//! The offsets of deleted topics are dropped from groups, a slice of a shard at a time.
 
 use futures_util::future::join_all;
 use riverrun_coordinator::{Deletion, Shard};
@@ -12,14 +12,14 @@ use crate::aside::{give_way, waiting};
 use crate::shard_host::{Asker, Step, Work};
 
 impl Groups {
-    /// Drops the offsets of topics that were deleted, durably. Answers the trouble of the last shard that had any; it
-    /// drops them when it is loaded again, and what was made under their names meanwhile has no part in them.
+    /// Drops the offsets of deleted topics, durably. Answers the error of the last shard that had one; a shard with an error
+    /// drops them when it is loaded again, and a topic that got the same name meanwhile does not inherit them.
     pub(crate) async fn topics_deleted(&self, deleted: &[(&str, TopicId)]) -> Result<(), ErrorCode> {
         let drop_in = |index| async move {
             waiting(self.host.load_in_turn(index)).await?;
             self.drop_offsets_in(index, deleted).await
         };
-        // All at once: one sync is enough for many shards, and the time of one in trouble for all that are.
+        // All at once: one sync is enough for many shards, and shards in trouble do not add up their waits.
         let outcomes = join_all((0..self.host.shard_count()).map(drop_in)).await;
         outcomes.into_iter().rfind(Result::is_err).unwrap_or(Ok(()))
     }

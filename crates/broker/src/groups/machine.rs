@@ -11,7 +11,7 @@ use super::world::World;
 use crate::changes;
 use crate::shard_host::{LentPart, Reply, ShardRecord, StateMachine, Step};
 
-/// What a request to groups leads to.
+/// The records and replies of a request to groups.
 pub(super) fn step_of(step: GroupStep) -> Step<GroupResponse> {
     let replies = step.replies.into_iter().map(|reply| Reply { token: reply.token, body: reply.body });
     Step { records: records_of(step.records), replies: replies.collect() }

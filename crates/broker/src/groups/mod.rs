@@ -44,7 +44,7 @@ pub(crate) type Begun = crate::shard_host::Begun<Shard>;
 /// All groups of one server.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// What loads the shards, and runs requests on them.
+    /// The host that loads the shards, and runs requests on them.
     pub(crate) host: Arc<ShardHost<Shard>>,
 }
 
@@ -79,8 +79,8 @@ impl Groups {
         self.begin(context, version, group_id, cost, handle).await?.reply().await
     }
 
-    /// As [`Self::request`], of somebody who is a member already, and stays one however long the log takes nothing.
-    /// `handle` is told whether there is room for records.
+    /// As [`Self::request`], for a member, which stays one however long the log takes nothing. `handle` gets whether there is
+    /// room for records.
     pub(crate) async fn keep_alive(
         &self,
         context: &RequestContext,
@@ -96,7 +96,7 @@ impl Groups {
         self.begin_in(index, context, version, work, handle).await?.reply().await
     }
 
-    /// Runs a request on the shard of `group_id`. What waits for the reply holds nothing of the request.
+    /// Runs a request on the shard of `group_id`. The wait for the reply holds nothing of the request.
     pub(crate) async fn begin(
         &self,
         context: &RequestContext,
@@ -159,8 +159,7 @@ impl Groups {
         changed.await
     }
 
-    /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable: what a client is told does
-    /// not go back.
+    /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable, so that no answer is taken back.
     pub(crate) async fn read<T>(
         &self,
         context: &RequestContext,
@@ -173,7 +172,7 @@ impl Groups {
         self.host.read(index, work, look).await
     }
 
-    /// What a request for this group would cost now, if its shard is loaded.
+    /// The cost of a request for this group now, if its shard is loaded.
     pub(crate) fn cost(&self, group_id: &str, cost: impl Fn(&Shard) -> usize) -> usize {
         self.host.cost(group_id, cost)
     }
@@ -197,7 +196,7 @@ impl Groups {
         self.host.show_slices(look, show);
     }
 
-    /// What all groups take, for metrics.
+    /// The memory that all groups take, for metrics.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.world().memory.held_bytes()
     }
@@ -224,7 +223,7 @@ impl Groups {
         Some(format!("group records wait for the disk{reason}"))
     }
 
-    /// Who holds the memory of groups, while somebody was refused for want of it not long ago.
+    /// The sources that hold the memory of groups, for a while after a refusal for want of it.
     pub(crate) fn shortage(&self) -> Option<String> {
         let world = self.world();
         world.shortage.told(&world.memory, &*world.ports.env.clock)
@@ -240,12 +239,12 @@ impl Groups {
         self.world().topics(None)
     }
 
-    /// The same for a request: what it has to wait for it shares with the others of its source.
+    /// The same for a request. Its unknown patterns wait in the line of its source, shared with the source's other requests.
     pub(crate) fn topics_for(&self, context: &RequestContext) -> ImageTopics {
         self.world().topics(Some(context.source()))
     }
 
-    /// Waits until it is known what a pattern names, but not for long.
+    /// Waits until the topics of a pattern are known, but not for long.
     pub(crate) async fn find_pattern(&self, source: Source, pattern: &str) {
         let world = self.world();
         world.patterns.find(&world.ports.metadata, source, pattern).await;
@@ -278,7 +277,7 @@ fn codec(config: &BrokerConfig) -> Compression {
     }
 }
 
-/// What a request takes while it waits for its group: its place among the waiting ones, and what it is worked on with.
+/// Memory of a request while it waits for its group: its place among the waiting ones, and the state of its work.
 const WAITING_BYTES: usize = 1024;
 
 /// Memory that a request of this client holds while it waits for its group.

@@ -1,4 +1,4 @@
-//! The metadata image as the coordinator's view of what groups set for themselves.
+//! The metadata image as the coordinator's view of the groups' own configs.
 
 use std::sync::Arc;
 

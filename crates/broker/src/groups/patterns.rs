@@ -1,9 +1,9 @@
-//! What the patterns of subscriptions name: found out aside, once for all groups, and again only for new topics.
+//! The topics that the patterns of subscriptions name: found aside, once for all groups, and again only for new topics.
 //!
-//! Owns the compiled patterns and their topics. A shard asks what a pattern names and is told at once, or that it is not
-//! known yet; the pattern stands in a [line] then. One task works the line off on a thread that may block, a slice of each
-//! source's patterns in turn, so that neither a shard nor a network thread compiles or matches anything, and a source with
-//! many patterns, or a pattern that takes long, holds up no other for longer than a slice. A pattern that takes [`MATCHING_MAX`] in all is refused.
+//! Owns the compiled patterns and their topics. A shard gets the topics of a known pattern at once; an unknown one goes into
+//! a [line](mod@line). One task works the line off on a thread that may block, a slice of each source's patterns in turn, so
+//! that neither a shard nor a network thread compiles or matches anything, and a source with many patterns, or a pattern that
+//! takes long, holds up no other for longer than a slice. A pattern that takes [`MATCHING_MAX`] in all is refused.
 //!
 //! When topics come, a known pattern is held against those alone.
 
@@ -33,15 +33,15 @@ const SLICE: Duration = Duration::from_millis(5);
 const NAMES_PER_LOOK: usize = 8;
 /// Matching of one pattern against all topics takes so long at most.
 const MATCHING_MAX: Duration = Duration::from_secs(2);
-/// Patterns that are remembered at most, and what they and their topics' names take: those that nobody has asked for the
-/// longest are forgotten, and found out again when they are asked for.
+/// Patterns that are remembered at most, and the bytes of them and their topics' names: those that were asked for longest ago
+/// are forgotten, and found again when they are asked for.
 const ENTRIES_MAX: usize = 2_000;
 /// See [`ENTRIES_MAX`].
 const ENTRIES_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Memory of an entry or of a topic's name beside what it consists of.
+/// Memory of an entry or of a topic's name beside its text.
 const PLACE_BYTES: usize = 128;
-/// How long a member that joins waits to be told what its pattern names. It is a member then all the same, and is told with
-/// a later heartbeat.
+/// How long a member that joins waits for the topics of its pattern. It is a member then all the same, and gets them with a
+/// later heartbeat.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The patterns of all groups.
@@ -52,11 +52,11 @@ pub(crate) struct Patterns {
     wanted: Notify,
     /// One is known.
     known: Notify,
-    /// Held by the one who works the line off.
+    /// Held by the task that works the line off.
     universe: Mutex<Universe>,
 }
 
-/// Invariants: `entries_bytes` is what the entries take.
+/// Invariants: `entries_bytes` is the sum of the entries' bytes.
 #[derive(Default)]
 struct State {
     entries: HashMap<Arc<str>, Entry>,
@@ -66,7 +66,7 @@ struct State {
     asked: u64,
 }
 
-/// What is known of a pattern.
+/// The topics of a pattern, or why it has none.
 struct Entry {
     found: Result<Matches, String>,
     bytes: usize,
@@ -154,12 +154,12 @@ impl Patterns {
         known
     }
 
-    /// The same, and what is not known is not found out.
+    /// The same, and unknown patterns are not put in line.
     pub(super) fn known(&self, pattern: &str, image: &ClusterImage) -> PatternTopics {
         self.state.lock().known(pattern, image)
     }
 
-    /// Waits until it is known what a pattern names, but not for long.
+    /// Waits until the topics of a pattern are known, but not for long.
     pub(super) async fn find(&self, metadata: &Store, source: Source, pattern: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -193,7 +193,7 @@ impl Patterns {
         true
     }
 
-    /// Compiles a pattern, or goes on from what is known of it.
+    /// Compiles a pattern, or goes on from its earlier topics.
     fn begin(&self, text: &Arc<str>, universe: &Universe) -> Result<Box<Work>, String> {
         let known = self.state.lock().entries.get(text).and_then(|entry| entry.found.clone().ok());
         let pattern = match &known {
@@ -208,7 +208,7 @@ impl Patterns {
         Ok(Box::new(Work { pattern, workspace, generation, left, names, spent: Duration::ZERO }))
     }
 
-    /// Remembers what came of a pattern, and tells those who wait for it.
+    /// Remembers the outcome of a pattern, and wakes the requests that wait for it.
     fn keep(&self, text: &Arc<str>, found: Result<Matches, String>) {
         let names_bytes =
             |names: &BTreeSet<String>| names.iter().map(|name| PLACE_BYTES + name.len()).sum::<usize>();
@@ -248,7 +248,7 @@ impl State {
         let mut ages: Vec<_> =
             self.entries.iter().map(|(text, entry)| (entry.asked, Arc::clone(text))).collect();
         ages.sort_unstable();
-        // The last one is what somebody waits for.
+        // A member waits for the last one.
         ages.pop();
         for (number, (_, text)) in ages.iter().enumerate() {
             if number > ages.len() / 8 && self.entries_bytes <= ENTRIES_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Who was refused for want of the memory of groups: the log is told once in a while, and `/health` for a while.
+//! Refusals for want of the memory of groups: a line in the log once in a while, a finding of `/health` for a while.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use riverrun_env::Clock;
 use crate::flow::source::Source;
 use crate::log_limit::GROUP_MEMORY_SHORTAGE;
 
-/// So many of the sources that hold most are named where memory is short: those for whom the others go short.
+/// So many of the sources that hold most are named where memory is short: the others go short because of them.
 const HOLDERS_TOLD: usize = 3;
-/// For so long after somebody was refused for want of memory `/health` says so. Clients try again more often than that.
+/// For so long after a refusal for want of memory `/health` tells it. Clients try again more often than that.
 const SHORTAGE_TOLD: Duration = Duration::from_secs(10);
 
-/// Refusals for want of memory of which the log was told, or that it left out.
+/// Refusals for want of memory that were logged, or left out of the log.
 #[derive(Debug, Default)]
 pub(super) struct Shortage(Mutex<Seen>);
 
@@ -26,7 +26,7 @@ struct Seen {
 }
 
 impl Shortage {
-    /// Logs that somebody was refused for want of memory, once in a while.
+    /// Logs refusals for want of memory, once in a while.
     pub(super) fn look(&self, memory: &GroupMemory, clock: &dyn Clock) {
         let refusals = memory.refusals();
         {
@@ -42,7 +42,7 @@ impl Shortage {
         });
     }
 
-    /// Who holds the memory of groups, while somebody was refused for want of it not long ago.
+    /// The sources that hold the memory of groups, for a while after a refusal for want of it.
     pub(super) fn told(&self, memory: &GroupMemory, clock: &dyn Clock) -> Option<String> {
         let seen_at = self.0.lock().at?;
         let is_over = clock.monotonic().saturating_sub(seen_at) > SHORTAGE_TOLD;

@@ -13,7 +13,7 @@ use crate::metadata::ClusterImage;
 pub(crate) struct ImageTopics {
     image: Arc<ClusterImage>,
     patterns: Arc<Patterns>,
-    /// For whom it is found out what a pattern names.
+    /// The source for which the topics of patterns are found.
     source: Option<Source>,
 }
 

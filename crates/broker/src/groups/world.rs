@@ -1,4 +1,4 @@
-//! What the shards of groups share, and what they see of the server: its topics, its configs, the topic that they lie in.
+//! The world that the shards of groups share, and their view of the server: its topics, its configs, the topic that they lie in.
 
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ pub(crate) struct Ports {
     pub(crate) replicas: Arc<Replicas>,
 }
 
-/// What all shards share.
+/// The state that all shards share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(super) ports: Ports,
     pub(super) config: GroupConfig,
-    /// What the groups of all shards take, and may take.
+    /// The memory that the groups of all shards take, and its limit.
     pub(super) memory: Arc<GroupMemory>,
     pub(super) shortage: Shortage,
     pub(super) patterns: Arc<Patterns>,
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// The topics as of now, as the coordinator sees them. What a source has to wait for it shares with its others.
+    /// The topics as of now, as the coordinator sees them. Unknown patterns wait in the line of `source`, shared by its requests.
     pub(super) fn topics(&self, source: Option<Source>) -> ImageTopics {
         ImageTopics::new(self.ports.metadata.cluster(), Arc::clone(&self.patterns), source)
     }

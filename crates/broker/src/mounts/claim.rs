@@ -1,7 +1,7 @@
-//! Which server takes records for a queue, and since when: two files in the queue's directory.
+//! The claim of one server to append records to a queue: two files in the queue's directory.
 //!
-//! Producer ids are counted by each cluster for itself, so what a queue remembers of the producers of one means nothing in
-//! another, and would pass for theirs. Owns `server.lock`, which the server holds that takes records, and
+//! Each cluster counts producer ids for itself, so the producers that a queue remembers of one cluster mean nothing in another,
+//! and would pass for producers of that. Owns `server.lock`, which the server holds that takes records, and
 //! `server.producers`: a version, the cluster's id and the offset from which on the producers of batches are that
 //! cluster's, each on a line. Guarantees that one server at a time takes records, and that the offset is durable before
 //! the first of them. Refuses a queue that another server has.
@@ -37,7 +37,7 @@ pub(super) enum ClaimError {
     Queue(#[from] QueueError),
 }
 
-/// This server's right to append what clients produce, as long as it lives.
+/// This server's right to append produced records, as long as it lives.
 ///
 /// Invariants: batches from `since` on that name a producer came by way of this cluster.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Claims the queue in `dir`, which is open; `end` tells where it ends, once nobody else appends for clients.
+    /// Claims the queue in `dir`, which is open; `end` gives its end, once no other server appends for clients.
     pub(super) fn take(
         env: &Env,
         dir: &Path,
@@ -90,7 +90,7 @@ fn version(bytes: &[u8]) -> Option<u32> {
     std::str::from_utf8(line).ok()?.parse().ok()
 }
 
-/// The offset, if the file is this cluster's. What is not as it should be is nobody's.
+/// The offset, if the file is this cluster's. An invalid file is no cluster's.
 fn parse(bytes: &[u8], cluster: &str) -> Option<Offset> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut lines = text.strip_suffix('\n')?.split('\n');
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_cluster_has_appended_is_not_ours() {
+    fn records_of_another_clusters_producers_are_not_ours() {
         let sim = sim();
         assert_eq!(since(&sim, "a", 10), 10);
         assert_eq!(since(&sim, "a", 25), 10, "it was ours since");

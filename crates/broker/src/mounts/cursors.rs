@@ -1,7 +1,7 @@
 //! Places in a queue where readers will go on, so that a reader that reads in order is not searched for.
 //!
-//! A queue has no index: finding an offset passes over the headers of a segment. Guarantees that what is kept here is
-//! bounded in number and in time, because a place keeps its segment's file from going.
+//! A queue has no index: finding an offset passes over the headers of a segment. Guarantees that the places are bounded in
+//! number and in time, because a place keeps its segment's file from going.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use riverrun_types::Offset;
 
 /// Places that are kept at most.
 const PLACES_MAX: usize = 32;
-/// A place that nobody came to for so long is forgotten.
+/// A place that no reader came to for so long is forgotten.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct Place {
     used: Instant,
 }
 
-/// Where readers were last.
+/// The places that readers came to last.
 ///
 /// Invariants: at most [`PLACES_MAX`], with distinct offsets; each reader's next batch is the one in which its offset lies.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Cursors {
         }
     }
 
-    /// Forgets the places below `start`, and those that nobody uses.
+    /// Forgets the places below `start`, and unused ones.
     pub(super) fn release(&mut self, start: Offset, now: Instant) {
         self.places
             .retain(|place| place.offset >= start && now.saturating_duration_since(place.used) < IDLE_MAX);

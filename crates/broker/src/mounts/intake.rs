@@ -1,13 +1,15 @@
-//! What clients produce to a mounted queue: a line of batches, and one thread that appends them.
+//! The intake of a mounted queue: a line of produced batches, and one thread that appends them.
 //!
-//! Owns the queue's appender, and what is remembered of [producers](super::producers). A produce request checks its batch,
-//! puts it in the line and waits, so that nobody on the network waits for who holds the queue, for a segment that is made,
-//! or for the disk. Guarantees that the batches of one connection are appended in their order; that each is answered when
-//! it is published, or synced where the mount shows only that; and that one which comes again is answered with the offsets
-//! of the first. Refuses what it has no room for, and what cannot be appended in time, in words that let the client try
-//! again: what keeps one out keeps out all that wait behind it, and of an idempotent producer, what it sent after one that
-//! was refused, until that comes again. Others that send several at once give up their order when they try again, as with
-//! Kafka.
+//! Owns the queue's appender, and the states of its [producers](super::producers). A produce request checks its batch, puts it
+//! in the line and waits, so that no network thread waits for the holder of the queue, for a segment that is made, or for the
+//! disk. Guarantees that
+//! - the batches of one connection are appended in their order;
+//! - a batch is answered when it is published, or synced where the mount shows only synced records;
+//! - a batch that comes again is answered with the offsets of the first.
+//!
+//! Refuses a batch that has no room or cannot be appended in time, with an error that lets the client try again. A failed append
+//! refuses all batches behind it in the line, too. Later batches of an idempotent producer are refused until the first refused
+//! one comes again. Other producers that send several batches at once give up their order when they try again, as with Kafka.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,11 +34,11 @@ use super::claim::Claim;
 use super::producers::Producers;
 use crate::error::{self, BlamedRecord};
 
-/// Memory of what waits, at most: more is refused until some of it is appended.
+/// Memory of the batches in line, at most: more are refused until some are appended.
 const LINE_BYTES_MAX: usize = 64 << 20;
-/// What a batch takes besides its bytes: its place in the line, who waits for it, and what was found when it was checked.
+/// Memory of a batch besides its bytes: its place in the line, the channel for its answer, and the findings of its check.
 const JOB_BYTES: usize = 1024;
-/// How long a batch waits for whoever holds the queue: appenders do well under a microsecond, unless they are stopped.
+/// How long a batch waits for the holder of the queue: appenders hold it well under a microsecond, unless they are stopped.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two searches for producers to forget.
 const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
@@ -71,7 +73,7 @@ impl NotAppended {
     }
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 pub(crate) type Outcome = Result<Appended, NotAppended>;
 
 /// A batch that waits to be appended.
@@ -85,13 +87,13 @@ struct Job {
 }
 
 impl Job {
-    /// What it takes of the line.
+    /// The bytes that it takes of the line.
     fn line_bytes(&self) -> usize {
         self.batch.bytes().len().saturating_add(JOB_BYTES)
     }
 }
 
-/// Invariants: `bytes` is what `jobs` take, and those that are being appended.
+/// Invariants: `bytes` is the sum for `jobs` and the batches that are being appended.
 #[derive(Debug, Default)]
 struct Line {
     jobs: VecDeque<Job>,
@@ -104,20 +106,20 @@ struct Line {
 /// Invariants: `producers` are those of batches that came by way of this cluster. Only the thread of the intake appends.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// What a batch has to keep to.
+    /// The limits that batches have to keep.
     pub(super) config: LogConfig,
     appender: Mutex<Appender>,
     producers: Mutex<Producers>,
     line: Mutex<Line>,
     came: Condvar,
     env: Env,
-    /// For what expires, and must not because the clock was set.
+    /// The clock for expiries, which must not come because the wall clock was set.
     patient_wall: PatientWall,
     _claim: Claim,
 }
 
 impl Intake {
-    /// Reads what there is to remember of producers.
+    /// Reads the producers that are to be remembered.
     pub(super) fn open(
         view: &QueueView,
         appender: Appender,
@@ -147,7 +149,7 @@ impl Intake {
         if line.is_stopping {
             return Err(NotAppended::new(ErrorCode::NOT_LEADER_OR_FOLLOWER, STOPPING));
         }
-        // One that is larger than the bound by itself has its turn, too.
+        // A batch that is larger than the bound by itself has its turn, too.
         if line.bytes > 0 && line.bytes.saturating_add(bytes) > LINE_BYTES_MAX {
             drop(line);
             return Err(self.refuse(&job, NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, FULL)));
@@ -159,7 +161,7 @@ impl Intake {
         Ok(())
     }
 
-    /// What waits now, once anything does; none once the server stops and everything is answered.
+    /// Waits a while for batches and takes all in the line; none once the server stops and the line is empty.
     fn wait(&self) -> Option<VecDeque<Job>> {
         let mut line = self.line.lock();
         if line.jobs.is_empty() && !line.is_stopping {
@@ -168,7 +170,7 @@ impl Intake {
         (!line.jobs.is_empty() || !line.is_stopping).then(|| std::mem::take(&mut line.jobs))
     }
 
-    /// Refuses a batch for a while: its producer sends it again, and nothing of it goes before.
+    /// Refuses a batch for a while: its producer sends it again, and none of its later batches goes before.
     fn refuse(&self, job: &Job, refused: NotAppended) -> NotAppended {
         self.producers.lock().refuse(job.batch.sequenced(), job.now);
         refused
@@ -258,8 +260,8 @@ impl MountedQueue {
         self.intake.as_ref().map(Intake::views).unwrap_or_default()
     }
 
-    /// Checks a client's batch and puts it in the line. What is returned tells what came of it. It is not appended any more
-    /// if its turn comes after `until`.
+    /// Checks a client's batch and puts it in the line. The receiver that is returned gets the outcome. A batch whose turn comes
+    /// after `until` is not appended any more.
     pub(crate) fn produce(
         &self,
         batch: BytesMut,
@@ -278,7 +280,7 @@ impl MountedQueue {
         Ok(answered)
     }
 
-    /// What the intake's thread does until it is stopped.
+    /// The work of the intake's thread until it is stopped.
     pub(super) fn take_in(&self) {
         let Ok(intake) = &self.intake else { return };
         let mut expired = Instant::now();
@@ -290,7 +292,7 @@ impl MountedQueue {
         }
     }
 
-    /// Appends what waits, once anything does; false once the server stops and everything is answered.
+    /// Waits a while for batches and appends them; false once the server stops and everything is answered.
     pub(super) fn take_in_waiting(&self, intake: &Intake) -> bool {
         let Some(jobs) = intake.wait() else { return false };
         let bytes: usize = jobs.iter().map(Job::line_bytes).sum();
@@ -311,7 +313,7 @@ impl MountedQueue {
     fn append_all(&self, intake: &Intake, jobs: VecDeque<Job>) {
         let mut appender = intake.appender.lock();
         let gone = || NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, GONE);
-        // What keeps one from being appended keeps those behind it, too, or their order would be lost.
+        // A trouble that keeps one batch out keeps out those behind it, too, or their order would be lost.
         let mut trouble = self.notice_if_gone().then(gone);
         let mut published: Published = Vec::new();
         for job in jobs {
@@ -324,12 +326,12 @@ impl MountedQueue {
             };
             match outcome {
                 Ok(done) if self.shows_synced_only() => published.push((job.answer, done)),
-                // Who asked may be gone.
+                // The client may be gone.
                 answer => drop(job.answer.send(answer)),
             }
         }
         if let Some(trouble) = &trouble {
-            // What has come meanwhile came behind what was refused.
+            // Batches that have come meanwhile stand behind the refused ones.
             intake.refuse_all(trouble);
         }
         if !published.is_empty() {
@@ -337,7 +339,7 @@ impl MountedQueue {
         }
     }
 
-    /// One sync serves all who wait.
+    /// One sync serves all batches that wait.
     fn sync_all(&self, appender: &mut Appender, published: Published) {
         let synced = appender.sync().map_err(|error| self.refuse_append(&error));
         for (answer, done) in published {
@@ -345,7 +347,7 @@ impl MountedQueue {
         }
     }
 
-    /// Appends a batch, unless it is there already. `trouble` is what keeps the next ones out, too.
+    /// Appends a batch, unless it is there already. Sets `trouble` if the next ones are to be kept out, too.
     fn append_one(
         &self,
         intake: &Intake,
@@ -354,7 +356,7 @@ impl MountedQueue {
         trouble: &mut Option<NotAppended>,
     ) -> Outcome {
         let sequenced = job.batch.sequenced();
-        // Not held while it is appended: who asks for the producers does not wait for the queue.
+        // Not locked during the append: requests that read the producers do not wait for the queue.
         let verdict = intake.producers.lock().check(sequenced);
         let place = match verdict.map_err(|refused| NotAppended::of(&refused.into()))? {
             SequenceVerdict::Duplicate(place) => place,

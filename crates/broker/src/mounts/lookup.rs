@@ -1,7 +1,7 @@
 //! Offsets of a mounted queue by time and by epoch.
 //!
-//! A queue has no index by time. What a search learns of a full segment, its largest timestamp, is kept, so that only the
-//! first search passes over the whole queue. All of this waits for the disk where nobody is held up by it.
+//! A queue has no index by time. A search keeps the largest timestamp of each full segment, so that only the first search
+//! passes over the whole queue. Searches wait for the disk where no network thread is held up by it.
 
 use riverrun_protocol::ErrorCode;
 use riverrun_queue::{QueueError, StartAt};
@@ -12,7 +12,7 @@ use super::{MountedQueue, Refused};
 /// A record that was found.
 pub(crate) type Found = Option<(TimestampMs, Offset, LeaderEpoch)>;
 
-/// What is known of a segment.
+/// Facts that were found about a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentFacts {
     /// Its largest timestamp.
@@ -121,14 +121,14 @@ impl MountedQueue {
     /// Base offsets of the segments that clients see, each with that of the next; none for the last.
     fn segments(&self) -> Result<Vec<(Offset, Option<Offset>)>, QueueError> {
         let mut bases = self.view.segments()?;
-        // One that is full and not yet synced has no more facts than it shows.
+        // A segment that is full and not yet synced has no more facts than it shows.
         let seen = if self.synced_only { self.end()? } else { Offset(i64::MAX) };
         bases.retain(|base| *base <= seen);
         let ends = bases.iter().skip(1).copied().map(Some).chain([None]);
         Ok(bases.iter().copied().zip(ends).collect())
     }
 
-    /// What is to be known of the segment from `base` to `end`; none if it is empty.
+    /// The facts of the segment from `base` to `end`; none if it is empty.
     fn facts(&self, base: Offset, end: Option<Offset>) -> Result<Option<SegmentFacts>, QueueError> {
         let mut known = self.facts.lock();
         if let Some(facts) = known.get(&base) {

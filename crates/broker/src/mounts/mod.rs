@@ -1,9 +1,9 @@
 //! Queues of this machine that are offered as topics while processes append to them.
 //!
 //! Owns the queues that the configuration names, and one thread for each. A mounted topic has one partition, whose records
-//! are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
+//! are those published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
 //! same after a restart, and another when the queue was made anew. A queue is open for reading only, unless the mount
-//! lets clients produce to it: then it has an [intake](intake), with a thread of its own, and the mount's retention, which
+//! lets clients produce to it: then it has an [`intake`], with a thread of its own, and the mount's retention, which
 //! the queue's own background applies. Guarantees that a queue that is removed or damaged is an error of that topic and of
 //! nothing else; one that was damaged when it was opened takes no records. Refuses whatever else would change the queue.
 
@@ -44,13 +44,13 @@ use crate::partitions::Durability;
 use crate::partitions::{Waiter, Waiters};
 use crate::start_error::StartError;
 
-/// What clients are told who produce to one that takes no records.
+/// The error text for clients that produce to a mount that takes no records.
 pub(crate) const READ_ONLY: &str = "The topic is a queue of this machine that is mounted read-only: who appends to it does so where it lies.";
 
 /// Bytes of one answer of a mounted partition, unless the first batch has more.
 const READ_BYTES_MAX: usize = 4 << 20;
 
-/// What lies nearer to the end than this is in memory: it was appended a moment ago.
+/// Records nearer to the end than this are in memory: they were appended a moment ago.
 const NEAR_BYTES: u64 = 64 << 20;
 
 /// The queues that are mounted.
@@ -116,7 +116,7 @@ impl Mounts {
         self.by_topic.values()
     }
 
-    /// What is wrong with them, one for each that is not well.
+    /// The troubles of the mounted queues, one for each that is not well.
     pub(crate) fn troubles(&self) -> Vec<Finding> {
         let mut troubles: Vec<Finding> = self.all().filter_map(|queue| queue.trouble()).collect();
         troubles.sort_by(|one, other| one.text.cmp(&other.text));
@@ -128,11 +128,11 @@ impl Mounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) code: ErrorCode,
-    /// Where the log starts, for a client that is out of range.
+    /// The log start offset, for a client that is out of range.
     pub(crate) log_start: Offset,
 }
 
-/// What a fetch takes.
+/// The records for a fetch.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(crate) bytes: Vec<u8>,
@@ -145,8 +145,8 @@ pub(crate) struct Slice {
 
 /// A queue that is a topic.
 ///
-/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays. What is
-/// below `synced_end` was synced; it stays at 0 where all that is published is shown.
+/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays. Records below
+/// `synced_end` were synced; it stays at 0 where all published records are shown.
 #[derive(Debug)]
 pub(crate) struct MountedQueue {
     name: Arc<str>,
@@ -159,12 +159,12 @@ pub(crate) struct MountedQueue {
     is_gone: AtomicBool,
     damage: Mutex<Option<String>>,
     cursors: Mutex<Cursors>,
-    /// What is known of segments that are full. Held while one is searched, so that searches take turns.
+    /// The facts of full segments. The lock is held while one is searched, so that searches take turns.
     facts: Mutex<BTreeMap<Offset, SegmentFacts>>,
     waiters: Waiters,
     sleeper: Sleeper,
     retention: Retention,
-    /// The way in for what clients produce, or what they are told if there is none.
+    /// The intake for produced batches, or the answer to them if there is none.
     intake: Result<Intake, NotAppended>,
 }
 
@@ -201,8 +201,8 @@ impl MountedQueue {
         })
     }
 
-    /// Opens a queue that takes what the clients of this cluster produce, as `rules` allow: as far as these are a queue's,
-    /// which keeps batches as they come and has its own segments. One that is damaged is open for reading only.
+    /// Opens a queue that takes the records of this cluster's clients, as `rules` allow: as far as these apply to a queue, which
+    /// keeps batches as they come and has its own segments. A damaged queue is open for reading only.
     fn open_writable(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Self, String> {
         let intake = match Self::open_intake(env, mount, cluster, rules) {
             Ok(intake) => Ok(intake),
@@ -217,7 +217,7 @@ impl MountedQueue {
     }
 
     fn open_intake(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Intake, ClaimError> {
-        // The first to open it decides what a cut of power has left.
+        // The first process to open it decides which records a cut of power has left.
         let queue = Queue::open(&mount.dir)?;
         let claim = Claim::take(env, &mount.dir, cluster, || queue.end_offset())?;
         let (patience, retention) = (Some(PATIENCE), mount.retention);
@@ -249,12 +249,12 @@ impl MountedQueue {
         &self.dir
     }
 
-    /// Whether clients see only what a sync has covered.
+    /// Whether clients see only synced records.
     pub(crate) fn shows_synced_only(&self) -> bool {
         self.synced_only
     }
 
-    /// The epoch that clients are told: how often the queue was recovered. No batch has a later one.
+    /// The epoch that clients get: how often the queue was recovered. No batch has a later one.
     pub(crate) fn epoch(&self) -> LeaderEpoch {
         self.view.epoch()
     }
@@ -276,11 +276,11 @@ impl MountedQueue {
         }
         let end = self.view.synced_end_offset()?.0;
         let end = self.synced_end.fetch_max(end, Ordering::Relaxed).max(end);
-        // What retention removes need not be synced.
+        // Records that retention removes need not be synced.
         Ok(Offset(end).max(self.log_start()))
     }
 
-    /// Whole batches of what clients see, from the one on in which `at` lies.
+    /// Whole batches that clients see, from the one on in which `at` lies.
     fn batches(&self, at: StartAt) -> Result<BatchReader, QueueError> {
         let mut reader = self.view.batches(at)?;
         reader.set_synced_only(self.synced_only);
@@ -294,7 +294,7 @@ impl MountedQueue {
         Ok(status.segments as u64 * status.segment_bytes)
     }
 
-    /// What is true of it, for who asks for the topic's configs.
+    /// Its properties, as the topic's configs show them.
     pub(crate) fn describe(&self) -> Result<MountedTopic, Refused> {
         let writes = self.intake.as_ref().ok().map(|intake| MountedWrites {
             level: self.level(),
@@ -310,12 +310,12 @@ impl MountedQueue {
         })
     }
 
-    /// What an acked record survives: it is on this machine only.
+    /// The durability level of an acked record, which is on this machine only.
     fn level(&self) -> DurabilityLevel {
         if self.synced_only { DurabilityLevel::AsyncSync } else { DurabilityLevel::AsyncAsync }
     }
 
-    /// How durable it is now what clients produce; none where they do not, as each appender has its own durability.
+    /// The durability of produced records; none where clients do not produce, as each appender has its own durability.
     pub(crate) fn durability(&self) -> Option<Durability> {
         self.intake.as_ref().ok()?;
         let end = self.view.end_offset().ok()?;
@@ -358,9 +358,9 @@ impl MountedQueue {
         if from < end {
             let is_far = reader.bytes_left() > NEAR_BYTES;
             let mut copy = || reader.copy(&mut slice.bytes, bytes_max, whole_first);
-            // What lies far behind the end may be on the disk only.
+            // Records far behind the end may be on the disk only.
             if is_far { tokio::task::block_in_place(copy) } else { copy() }?;
-            // What is published meanwhile may have come with it.
+            // The copy may include records that were published meanwhile.
             slice.high_watermark = self.end()?.max(reader.offset());
             slice.more = reader.offset() < slice.high_watermark;
             self.cursors.lock().keep(reader.offset(), reader, Instant::now());
@@ -427,7 +427,7 @@ impl MountedQueue {
         }
     }
 
-    /// Whether the queue is gone. Who waits for it is told when that changes.
+    /// Whether the queue is gone. Fetches that wait for it are woken when that changes.
     fn notice_if_gone(&self) -> bool {
         let is_gone = !self.view.is_in_place();
         if self.is_gone.swap(is_gone, Ordering::Relaxed) != is_gone {

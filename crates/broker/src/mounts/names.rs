@@ -44,7 +44,7 @@ pub(super) fn remember(env: &Env, dir: &Path, mounts: &[Mount]) -> Result<BTreeS
     Ok(names)
 }
 
-/// What is no name is passed over.
+/// Lines that are not valid names are skipped.
 fn parse(bytes: &[u8]) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(bytes);
     text.lines().filter(|line| check_name(line).is_ok()).map(str::to_owned).collect()

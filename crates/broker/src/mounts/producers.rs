@@ -1,9 +1,9 @@
-//! What is known of the idempotent producers of a mounted queue.
+//! The idempotent producers of a mounted queue.
 //!
-//! Owns their states, and where those have to go on that are not known and whose batch was refused for a while. A producer
-//! has several batches on their way, and sends one that was refused again: what it sent behind that one must not go before
-//! it. Of a producer that is known this follows from its last sequence; one that is not known may begin with any, since
-//! its beginning may be forgotten. Guarantees that such a one begins with no later batch than the first that was refused.
+//! Owns the states of known producers and, for an unknown one whose batch was refused for a while, the sequence to go on at. A
+//! producer has several batches on their way, and sends a refused one again: those sent behind it must not go before it. For a
+//! known producer this follows from its last sequence. An unknown one may begin with any sequence, since its beginning may be
+//! forgotten. Guarantees that an unknown producer begins with no later batch than the first that was refused.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use riverrun_log::producer_state::{
 };
 use riverrun_types::{ProducerEpoch, ProducerId, TimestampMs};
 
-/// Where a producer has to go on.
+/// The epoch and sequence at which a producer has to go on.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     epoch: ProducerEpoch,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_producer_begins_anywhere_but_behind_what_was_refused() {
+    fn unknown_producer_begins_anywhere_but_behind_a_refused_batch() {
         let mut producers = producers();
         assert!(is_taken(&producers, batch(7, 0, 5)), "its beginning may be forgotten");
         for refused in [6, 5, 9] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_around_the_last_sequence_keeps_its_order() {
+    fn batches_refused_around_the_last_sequence_keep_their_order() {
         let mut producers = producers();
         for refused in [0, i32::MAX] {
             producers.refuse(batch(7, 0, refused), NOW);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_an_old_epoch_play_no_part_and_all_are_forgotten_in_time() {
+    fn old_epochs_refusals_do_not_count_and_all_expire() {
         let mut producers = producers();
         producers.refuse(batch(7, 1, 0), NOW);
         producers.refuse(batch(7, 0, 5), NOW);

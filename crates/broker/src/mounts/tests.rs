@@ -1,4 +1,4 @@
-//! What a mounted queue answers without a server around it.
+//! A mounted queue and its answers, without a server around it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -122,7 +122,7 @@ fn a_mount_of_the_synced_ends_where_the_last_sync_did() {
         assert_eq!(mounted.offset_for_timestamp(TimestampMs(3)), Ok(None));
         assert_eq!(mounted.epoch_end_offset(mounted.epoch()), Ok((mounted.epoch(), Offset(3))));
 
-        // What was looked at while only a part of it was synced is looked at again.
+        // A segment that was searched while only a part of it was synced is searched again.
         (6..20).for_each(|time| append(&mut appender, time));
         appender.sync().expect("synced");
         let newest = Some((TimestampMs(19), Offset(19), mounted.epoch()));
@@ -256,7 +256,7 @@ fn soon() -> Instant {
 }
 
 #[test]
-fn what_waits_to_be_appended_is_bounded_in_bytes() {
+fn batches_in_line_are_bounded_in_bytes() {
     let (_dir, mounted) = writable(8 << 20);
     let value = vec![7; 4 << 20];
     let mut waiting = Vec::new();

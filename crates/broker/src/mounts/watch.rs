@@ -1,8 +1,8 @@
-//! The threads of a mounted queue. One sleeps until something is published, and wakes the fetches that wait; where clients
-//! produce, another is that of the [intake](super::intake).
+//! The threads of a mounted queue: the watcher, which sleeps until something is published and wakes the fetches that wait, and
+//! where clients produce, that of the [intake](super::intake).
 //!
-//! The first lets appenders wake it only while a fetch waits: an append that has nobody to wake costs what it costs without a
-//! server. Now and then it looks whether the queue is still there.
+//! Appenders wake the watcher only while a fetch waits, so an append without waiting fetches costs no more than without a
+//! server. Now and then the watcher looks whether the queue is still there.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::supervisor::Supervisor;
 /// Time between two looks at a queue's directory.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where the thread of a queue sleeps that nobody waits for.
+/// The sleep of a queue's thread while no fetch waits.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
     is_stopping: Mutex<bool>,
@@ -25,7 +25,7 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Says that somebody waits for the queue now.
+    /// Wakes the thread, because a fetch waits for the queue now.
     pub(super) fn call(&self) {
         // Under the lock: the thread has not looked yet, or sleeps already.
         let _looking = self.is_stopping.lock();

@@ -1,16 +1,16 @@
 //! One connection: frames in, requests staged in order, responses out in the same order.
 //!
-//! Requests of one connection are pipelined. Each is *staged* as it arrives, which is when what depends on the order of the
-//! requests happens (append, state change); the rest of it is awaited beside the others, and its response waits for those
-//! before it. All produce requests that arrived together are staged before the first of them goes on, and what is answered then
-//! leaves with one write; but at the end of each [turn](crate::flow::pace), so that a client that is gone is soon known to be, and
-//! nothing more is worked on for it. A client that sends nothing more is answered what it has asked for, unless that takes long.
-//! While a request is worked on aside, nothing that came after it is staged, and it ends if the client leaves. Nothing is
-//! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
+//! Requests of one connection are pipelined. Each is *staged* as it arrives: everything that depends on the order of the
+//! requests happens then (append, state change). The rest of it is awaited beside the others, and its response waits for
+//! those before it. All produce requests that arrived together are staged before the first of them goes on, and responses
+//! that are ready then leave with one write. They leave at the end of each [turn](crate::flow::pace) at the latest, so that a
+//! client that is gone is soon known to be, and nothing more is worked on for it. A client that sends nothing more gets the
+//! answers to its requests, unless they take long. While a request is worked on aside, no later one is staged, and it ends if
+//! the client leaves. Nothing is read while the client takes no responses: it is slowed, not buffered.
 //! Refuses frames outside of their bounds and clients that neither finish a frame nor stay active.
 //!
-//! Bytes in are the [`Reader`]'s, unanswered requests the [`Pipeline`]'s, bytes out the [`Outbox`]'s; here is what moves a request
-//! from one to the next.
+//! Bytes in are the [`Reader`]'s, unanswered requests the [`Pipeline`]'s, bytes out the [`Outbox`]'s; this file moves a
+//! request from one to the next.
 
 use std::future::poll_fn;
 use std::io;
@@ -48,10 +48,10 @@ const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// Fetches of one connection that may wait for records before nothing that comes after them is started. A client has one for
 /// each connection, and its answer comes before all others, so that Kafka starts nothing behind it.
 const PARKED_FETCHES_MAX: usize = 16;
-/// After once to twice this long, what a client has not taken shares no memory any more.
+/// After once to twice this long, responses that a client has not taken share no memory any more.
 const SHARING_TIME: Duration = Duration::from_secs(1);
-/// How long a client that sends nothing more may wait for the next answer. It may be gone, which only an answer would tell;
-/// what waits for longer than most others are answered in waits for something to happen, as a fetch does.
+/// How long a client that sends nothing more may wait for the next answer. It may be gone, which only an answer would show; a
+/// request that takes longer than most waits for an event, as a fetch does.
 const LEAVING_TIME: Duration = Duration::from_secs(1);
 
 /// Invariants: responses leave in the order in which their requests came; `pipeline` has at most `requests_max`; `leaves_at` is
@@ -66,11 +66,11 @@ pub(crate) struct Connection<'a, D> {
     pipeline: Pipeline,
     outbox: Outbox,
     standing: &'a Standing,
-    /// Of the memory for requests that are whole.
+    /// Its source's share of the memory for whole requests.
     share: Arc<Share>,
-    /// Of the memory for records.
+    /// The connection, as the gate for records knows it.
     guest: Guest,
-    /// Of the memory for responses.
+    /// Its account in the memory for responses.
     account: Arc<Account>,
     /// Memory for the response to the next request.
     reservation: Reservation,
@@ -81,7 +81,7 @@ pub(crate) struct Connection<'a, D> {
     active_at: Instant,
     /// All that the client has sent was read.
     has_ended: bool,
-    /// The client sends nothing more, while what it has sent may be unread: when the connection ends at the latest.
+    /// The client sends nothing more, while bytes from it may be unread: when the connection ends at the latest.
     leaves_at: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ enum Stall {
     Gate(NotNow),
     /// There is no memory for the next one, which has so many bytes, while others of this connection hold some.
     Memory(usize),
-    /// There is no memory for what the next one is expected to be answered with.
+    /// There is no memory for the response that is expected for the next one.
     Response,
 }
 
@@ -116,11 +116,11 @@ impl Stall {
     }
 }
 
-/// What [`Connection::serve`] saw.
+/// An event that [`Connection::serve`] saw.
 enum Event {
     Readable,
     Answered(Outcome),
-    /// What the next request waits for may be there.
+    /// The next request may find now the room or the leave that it waits for.
     Admitted,
     /// The large frame has the memory that it was in line for.
     Granted,
@@ -136,7 +136,7 @@ enum Event {
     Begins,
     /// A client that sends nothing more has waited for long enough.
     Left,
-    /// It is time to look whether the client is still there, and after all who wait for memory for responses.
+    /// It is time to look whether the client is still there, and after the line for response memory.
     Look,
     Tick,
 }
@@ -277,7 +277,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Ok(Some(Stall::Gate(not_now)));
             }
             if !is_produce {
-                // It is to find what was produced before it.
+                // It is to find records that were produced before it.
                 self.take_answers().await;
                 if self.refused.is_some() {
                     break;
@@ -468,9 +468,9 @@ impl<D: Dispatch> Connection<'_, D> {
         Ok((is_done, records))
     }
 
-    /// Waits for the leave to inflate. Those that came before go on meanwhile, and what is answered already is sent first:
-    /// not while the leave may be given, which is not to be held by who waits for its client. A client that leaves
-    /// meanwhile has what it asked for dropped.
+    /// Waits for the leave to inflate. Earlier requests go on meanwhile. Responses that are ready are sent first, and not while
+    /// the leave may be given: no connection is to hold it while it waits for its client. If the client leaves meanwhile, its
+    /// request is dropped.
     async fn wait_to_inflate(&mut self, leaves: &Arc<InflatingLeave>) -> Result<Leave, Closed> {
         self.take_answers().await;
         self.send_all().await?;
@@ -495,7 +495,7 @@ impl<D: Dispatch> Connection<'_, D> {
 /// Sending.
 impl<D: Dispatch> Connection<'_, D> {
     /// Sends all that is to be sent. Requests that wait go on meanwhile, and the large frame of which a part is here is held
-    /// to what holds for it elsewhere, too: who takes no responses does not keep memory that others wait for.
+    /// to its time limits, too: a client that takes no responses does not keep memory that others wait for.
     async fn send_all(&mut self) -> Result<(), Closed> {
         let mut sent_at = Instant::now();
         let mut looked_at = sent_at;

@@ -1,4 +1,4 @@
-//! The connections that are open, and who goes when there are too many.
+//! The connections that are open, and the choice of those that go when there are too many.
 //!
 //! Owns the counts over all listeners. Bounds that an operator sets close the newcomer, as Kafka does. Where descriptors run
 //! out, room is made first, by the first of these that finds any:
@@ -6,13 +6,13 @@
 //! - Connections that have not sent a request in their first second.
 //! - Idle ones of the source that has most, if these are many, and more than the newcomer's has.
 //! - Its newest, if it has more than half of all.
-//! - Those that have been idle for longest, whoever has them. For a newcomer whose source has many itself only its own go.
+//! - Those that have been idle for longest, of any source. For a newcomer whose source has many itself only its own go.
 //! - The newest of the source that has most, as long as it has more than a few, and more than the newcomer's.
 //!
 //! So as many idle connections as there are descriptors keep nobody out, from however many addresses they come: a client makes
 //! one again when it needs it. And nobody loses one in use for them, unless it has more than half of all. Room that was made for
-//! a newcomer is kept for a while, and not for sources that have many: whoever is closed for that and comes again at once does
-//! not find it.
+//! a newcomer is kept for a while, and not for sources that have many: a client that is closed for that and comes again at once
+//! does not find it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -42,8 +42,8 @@ const FEW: usize = 4;
 const MANY_SHARE: usize = 8;
 /// One of so many of all connections goes at once at most, so that room is made rarely.
 const LEAVE_SHARE: usize = 16;
-/// How often it is looked for connections that may go, for sources that have many and for others; whoever comes between finds
-/// the room that was made, or none.
+/// Time between two searches for connections that may go, for sources that have many and for others. A newcomer in between
+/// finds the room that was made, or none.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// How long room that was made is kept for others than sources that have many.
 const KEPT_TIME: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ pub(crate) struct Standing {
     told: Notify,
 }
 
-/// How idle a connection is: what has nothing in work is more so, then what was not used for longer.
+/// How idle a connection is: more so with nothing in work, then if it was not used for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Idleness {
     rests: bool,
@@ -168,8 +168,8 @@ pub(crate) struct ConnectionCounts {
     open: Mutex<Open>,
 }
 
-/// Invariants: `by_ip` and `by_source` count what `connections` has; those that have none are in neither. `by_size` has what
-/// `by_source` has. Those that stay and the places that are kept are together no more than there are descriptors for.
+/// Invariants: `by_ip` and `by_source` count the entries of `connections`, and have none without any. `by_size` has the same
+/// as `by_source`. Connections that stay and places that are kept are together no more than there are descriptors for.
 #[derive(Debug, Default)]
 struct Open {
     connections: BTreeMap<u64, OpenConnection>,
@@ -194,7 +194,7 @@ struct OpenConnection {
     standing: Arc<Standing>,
 }
 
-/// Of whom some may go for a newcomer.
+/// The claim of a newcomer on the room of other connections.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     newcomer: Source,
@@ -370,7 +370,7 @@ impl Open {
     }
 }
 
-/// Answers what is left.
+/// Answers the count that is left.
 fn count_down<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) -> usize {
     let Some(count) = counts.get_mut(key) else { return 0 };
     *count -= 1;

@@ -1,4 +1,4 @@
-//! The two steps of a request: what happens in the order in which a connection's requests came, and what is awaited then.
+//! The two steps of a request: the first in the order in which a connection's requests came, the second awaited beside others.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) trait Dispatch: Send + Sync {
         None
     }
 
-    /// Where the records of a request go.
+    /// The places that the records of a request go to.
     fn places(&self, _frame: &[u8]) -> Places {
         Places::default()
     }
@@ -55,7 +55,7 @@ pub(crate) enum Staged {
 }
 
 impl Staged {
-    /// A request whose handler does before its first wait what depends on the order of the requests: that is done now.
+    /// A request whose handler does all that depends on the order of the requests before its first wait: that is done now.
     pub(crate) fn handled(mut response: Response, context: &mut Context<'_>) -> Self {
         match response.as_mut().poll(context) {
             Poll::Ready(outcome) => Self::Done(outcome),
@@ -66,12 +66,12 @@ impl Staged {
 
 /// The records of a Produce request.
 pub(crate) trait Records: Send {
-    /// What appending has to do with them.
+    /// The work of appending them.
     fn work(&self) -> RecordsWork;
 
     /// Gives batches their places until all have theirs, or the slice is over; answers whether all have. Waits for nothing.
     fn append(&mut self, slice: Slice) -> bool;
 
-    /// What is left once all that arrived together has its places: to write it, and to wait until it is durable.
+    /// The rest, once all batches that arrived together have their places: to write them, and to wait until they are durable.
     fn finish(self: Box<Self>) -> Response;
 }

@@ -20,7 +20,7 @@ const BEGINNING_BYTES: usize = 4 * 1024;
 /// Bytes of a large frame that one read takes at most: as they come, pages of memory are taken for them, which costs more
 /// than to copy them.
 const LARGE_READ_BYTES_MAX: usize = 256 * 1024;
-/// What one read asks for unless told otherwise; an idle connection holds no buffer at all.
+/// Bytes that one read asks for by default; an idle connection holds no buffer at all.
 const READ_BYTES: usize = 64 * 1024;
 
 /// The length field cannot be that of a request; the connection is to be closed.
@@ -31,7 +31,7 @@ pub(crate) struct FrameLengthError {
     max: usize,
 }
 
-/// Who begins like this, and what the first four bytes would say as a length.
+/// The likely sender of such first four bytes, and the length that they would state.
 fn of_whom(length: i32) -> String {
     let what = match &length.to_be_bytes() {
         [0x16, 3, ..] => "a TLS client on a plain-text listener",
@@ -104,7 +104,7 @@ impl FrameBuffer {
 
     /// The length of the frame that arrives and is larger than an ordinary read, and the bytes of it that should have
     /// been charged by now: all of an ordinary one, and of others twice what was charged each time that this has come, so
-    /// that who sends little takes little. None while what has come and comes next is an ordinary read's worth.
+    /// that a slow sender takes little. None while twice the bytes that have come are less than an ordinary read.
     pub(crate) fn large_wanted_bytes(&self, charged_bytes: usize) -> Option<(usize, usize)> {
         let length = self.pending.filter(|&length| length > self.read_bytes)?;
         let arrived = self.buffer.len();
@@ -155,7 +155,7 @@ impl FrameBuffer {
         self.read_bytes
     }
 
-    /// Has the next reads ask for so much. The caller has charged what is more than before.
+    /// Makes the next reads ask for so much. The caller has charged the bytes beyond those of before.
     pub(crate) fn set_read_bytes(&mut self, bytes: usize) {
         self.read_bytes = bytes;
     }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_of_a_frame_whose_rest_never_comes_takes_no_more_than_its_size() {
+    fn part_of_a_frame_takes_no_more_memory_than_its_size() {
         let mut frames = FrameBuffer::new(100 << 20);
         let bytes = framed(&vec![7; 60_000]);
         feed(&mut frames, &bytes[..100]);

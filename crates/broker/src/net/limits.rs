@@ -1,4 +1,4 @@
-//! What a connection may take, and why it ends.
+//! The limits of a connection, and the reasons for its end.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::flow::responses::ResponseMemory;
 /// back.
 pub(super) const TICK: Duration = Duration::from_secs(2);
 
-/// What a connection needs from its server.
+/// The limits and the shared parts of the server that a connection needs.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     /// Bytes of a frame at most.
@@ -35,11 +35,11 @@ pub(crate) struct ConnectionLimits {
     pub(crate) responses: Arc<ResponseMemory>,
     /// Shared by all connections.
     pub(crate) catch_up: Arc<CatchUp>,
-    /// What requests with records pass; shared by all connections.
+    /// The gate that requests with records pass; shared by all connections.
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// Shared by all connections.
     pub(crate) inflating: Arc<InflatingLeave>,
-    /// Where slices of requests with much to do are worked on.
+    /// The runtime for slices of requests with much to do.
     pub(crate) aside: Aside,
 }
 

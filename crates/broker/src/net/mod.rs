@@ -1,6 +1,6 @@
 //! Sockets: listeners, connections and frames.
 //!
-//! Nothing here knows what a request means, but for the gate, which knows the key of those with records: a frame goes to
+//! Nothing here knows the meaning of requests, but for the gate, which knows the key of those with records: a frame goes to
 //! the router as bytes and comes back as a [`ResponseFrame`](crate::response::ResponseFrame).
 
 pub(crate) mod connection;

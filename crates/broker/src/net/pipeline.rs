@@ -18,7 +18,7 @@ pub(super) struct Pipeline {
     /// The turn of the request that comes next.
     next_turn: u64,
     turns: Arc<Turns>,
-    /// Of the memory for responses.
+    /// The connection's account in the memory for responses.
     account: Arc<Account>,
 }
 
@@ -149,7 +149,7 @@ impl Future for Unanswered {
     }
 }
 
-/// What becomes of a large response while clients that do not read theirs hold far too much.
+/// The outcome of a large response while clients that do not read theirs hold far too much.
 pub(super) fn not_kept(bytes: usize) -> Outcome {
     Outcome::Close(format!(
         "its response of {bytes} bytes is not kept, because all memory for responses is spent"

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long what has arrived may lie below the mark.
+/// How long arrived bytes may lie below the mark.
 pub(super) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// The mark of a socket that wakes its reader with each byte.
 const MARK_NONE: usize = 1;
@@ -35,7 +35,7 @@ const LEFT_OVER_TIME_MAX: Duration = Duration::from_micros(500);
 /// How long gathering is left alone after it did not suit; doubled each time.
 const REST: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(64);
 
-/// What one connection's flow looks like.
+/// The flow of one connection.
 ///
 /// Invariants: the mark is [`MARK_NONE`] except while `Marked`.
 #[derive(Debug)]
@@ -140,8 +140,8 @@ impl Gather {
         Some(self.set(Marked { mark, raise_at, ..marked }))
     }
 
-    /// The first read after a time-out: what it took is what the client sends before it waits for answers. The mark
-    /// goes below that, so that the client goes on sending while it is served.
+    /// The first read after a time-out. It took the bytes that the client sends before it waits for answers. The mark goes
+    /// below those, so that the client goes on sending while it is served.
     fn learn(&mut self, now: Instant, waited: Duration, bytes: usize, marked: Marked) -> Option<usize> {
         if waited > LEFT_OVER_TIME_MAX {
             // Nothing had come: the client paused, which no mark has caused.
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_in_full_flow_is_read_nearly_as_much_at_once_as_it_has_in_flight() {
+    fn client_in_full_flow_is_read_nearly_a_flight_at_once() {
         for frames_max in 3..=8 {
             let mut flow = Flow::new(frames_max, FRAME_BYTES);
             (0..10_000).for_each(|_| flow.step());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_for_each_answer_is_held_up_a_few_times_at_most() {
+    fn client_that_waits_for_each_answer_is_delayed_rarely() {
         let mut flow = Flow::new(1, FRAME_BYTES);
         (0..100_000).for_each(|_| flow.step());
         assert!((1..=15).contains(&flow.time_outs), "{}", flow.time_outs);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_whose_flow_breaks_all_the_time_is_left_alone_longer_and_longer() {
+    fn client_with_a_broken_flow_is_left_alone_longer_and_longer() {
         let mut flow = Flow::new(5, FRAME_BYTES);
         for round in 0..100_000 {
             flow.frames_max = if round % 20 < 10 { 5 } else { 1 };

@@ -1,6 +1,6 @@
-//! What arrives on a connection: frames are cut out of it, and a large one is given memory as it comes.
+//! Reads from a connection: cuts out frames, and gives a large one memory as it comes.
 //!
-//! - Memory for a large frame is charged before it is taken, in steps that follow what has come of it. While it is in line for
+//! - Memory for a large frame is charged before it is taken, in steps that follow its arrival. While it is in line for
 //!   memory nothing is read.
 //! - A large frame that does not fill the memory which it was given, while others wait for some, ends its connection.
 //! - A connection in full flow is woken for several frames at once ([`Gather`]), and reads more at once where much comes.
@@ -278,7 +278,7 @@ impl Reader {
         self.refused.take()
     }
 
-    /// What may be read beyond an ordinary read is charged to this one.
+    /// The sender to whom memory beyond an ordinary read is charged.
     fn sender(&self) -> Sender {
         Sender { source: self.source, is_proven: self.large.is_proven }
     }
@@ -355,7 +355,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Fails if the large frame is in line for too long: whoever waits holds what it has, which others wait for.
+    /// Fails if the large frame is in line for too long: it holds memory meanwhile, which others wait for.
     pub(super) fn check_line(&self, now: Instant) -> Result<(), Closed> {
         if now.duration_since(self.large.grown_at) > self.frame_time_max {
             return Err(Closed::NoMemory(self.frame_time_max));

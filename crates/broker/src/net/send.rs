@@ -1,12 +1,12 @@
-//! Sending: what lies in memory leaves by `writev`, ranges of segment files by `sendfile`, without a copy here.
+//! Sending: bytes in memory leave by `writev`, ranges of segment files by `sendfile`, without a copy here.
 //!
 //! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
 //! range that may be on the disk ([`Thread::of_range`]) is sent as a catch-up read: on a thread of its own, a few at a time
 //! for each log dir.
 //!
-//! What clients read at the end of a log are pieces of the journal's groups, and each keeps the whole group in memory. So
-//! what a client does not take soon moves to memory of its own, which is what it is charged for; who reads in full flow is
-//! spared the copy.
+//! Records at the end of a log are sent as pieces of the journal's groups, and each piece keeps the whole group in memory. So
+//! pieces that a client does not take soon are copied to memory of their own, for which it is charged. A client that reads in
+//! full flow is spared the copy.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -31,15 +31,15 @@ use crate::response::{Part, ResponseFrame};
 
 /// Pieces handed to one `writev`.
 const IO_SLICES_MAX: usize = 128;
-/// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway, and what is read
-/// from the disk at once.
+/// Bytes asked of one `sendfile`: as many as a socket buffer takes before it would block anyway, and as are read from the disk
+/// at once.
 const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that are copied at once, so that other connections do not wait for it.
 const OWNED_AT_ONCE: usize = 1024 * 1024;
 /// A piece that is looked at takes as long as so many bytes that are copied.
 const LOOK_BYTES: usize = 64;
 
-/// What is sent of a file at once.
+/// The range of a file that is sent at once.
 #[derive(Clone, Copy)]
 struct FileRange {
     position: u64,
@@ -113,8 +113,8 @@ impl Outbox {
         self.len
     }
 
-    /// To be called now and then: what is still here since the last time shares no memory any more. `false`: it is much, and
-    /// the rest of it is left to another call.
+    /// To be called now and then: copies bytes that are still here since the last time, so that they share no memory. `false`:
+    /// they are many, and the rest of them is left to another call.
     pub(crate) fn age(&mut self) -> bool {
         let mut left = OWNED_AT_ONCE;
         for part in self.parts.iter_mut().take(self.old).skip(self.owned) {
@@ -226,7 +226,7 @@ impl Outbox {
                             rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
                         pass_on()
                     };
-                    // What was sent must not be forgotten, so this thread is given back only before the next range.
+                    // The count of sent bytes must not be lost, so this thread is given back only before the next range.
                     self.was_aside.store(true, Relaxed);
                     self.catch_up.read_on_thread(log_dir, self.whose(), read_and_pass_on).await
                 }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 use super::receive_mark;
 
-/// What one read brought.
+/// The outcome of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// So many bytes, at least one.
@@ -87,7 +87,7 @@ impl Transport {
         if is_gone { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
 
-    /// What the socket is ready for now; none once it has failed.
+    /// The readiness of the socket now; none once it has failed.
     async fn readiness(&self, interest: Interest) -> Option<Ready> {
         let mut ready = pin!(self.0.ready(interest));
         match poll_fn(|context| Poll::Ready(ready.as_mut().poll(context))).await {

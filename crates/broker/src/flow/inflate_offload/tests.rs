@@ -26,7 +26,7 @@ fn make_known(leave: &Arc<InflatingLeave>, last: u8) {
 }
 
 #[test]
-fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
+fn as_many_inflate_at_once_as_cores_and_waiters_are_counted() {
     let leave = Arc::new(InflatingLeave::with_cores(4));
     let mut held: Vec<_> = (0..3).map(|_| leave.try_get(SLOW).expect("free")).collect();
     assert!(leave.try_get(SLOW).is_none(), "one place is for those that are quick");
@@ -45,7 +45,7 @@ fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
 }
 
 #[test]
-fn who_is_quick_finds_a_place_beside_one_that_is_not_also_on_one_core() {
+fn quick_request_finds_a_place_beside_a_slow_one_on_one_core() {
     let leave = Arc::new(InflatingLeave::with_cores(1));
     let _held = leave.try_get(SLOW).expect("free");
     assert!(leave.try_get(SLOW).is_none());
@@ -53,7 +53,7 @@ fn who_is_quick_finds_a_place_beside_one_that_is_not_also_on_one_core() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_source_that_had_least_time_is_next_and_of_it_the_connection_that_had_least() {
+async fn source_with_least_time_is_next_and_its_idlest_connection() {
     let leave = Arc::new(InflatingLeave::with_cores(1));
     let held = leave.get(from(1, 0)).await;
     tokio::time::advance(Duration::from_millis(300)).await;
@@ -75,7 +75,7 @@ async fn the_source_that_had_least_time_is_next_and_of_it_the_connection_that_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_leaves_places_to_others_unless_it_came_often_and_had_little_time() {
+async fn source_leaves_places_unless_it_came_often_and_had_little() {
     for (length, few) in [(Length::Unknown, 2), (Length::Piece, 3)] {
         let leave = Arc::new(InflatingLeave::with_places(4));
         let take = |last: u8| leave.try_get(leave.worker_of(source(last), last.into(), length));
@@ -98,7 +98,7 @@ async fn a_source_leaves_places_to_others_unless_it_came_often_and_had_little_ti
 }
 
 #[test]
-fn pieces_find_a_place_beside_what_may_take_long_and_who_is_known_beside_both() {
+fn pieces_pass_long_requests_and_known_sources_pass_both() {
     let leave = Arc::new(InflatingLeave::with_places(4));
     make_known(&leave, 9);
     let worker = |last: u8, length| leave.worker_of(source(last), last.into(), length);
@@ -185,7 +185,7 @@ async fn a_newcomer_waits_for_no_stream_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_had_time_goes_on_beside_a_stream_of_newcomers() {
+async fn known_source_goes_on_beside_a_stream_of_newcomers() {
     let leave = Arc::new(InflatingLeave::with_places(1));
     let worker = |length| leave.worker_of(Source::SOME, 7, length);
     let first = leave.try_get(worker(Length::Unknown)).expect("free");
@@ -201,7 +201,7 @@ async fn who_had_time_goes_on_beside_a_stream_of_newcomers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_the_line_is_as_unknown_as_before() {
+async fn source_that_leaves_the_line_stays_unknown() {
     let leave = Arc::new(InflatingLeave::with_places(1));
     let held = leave.try_get(leave.worker_of(source(1), 1, Length::Unknown)).expect("free");
     let granted = wait(&leave, leave.worker_of(source(2), 2, Length::Unknown));
@@ -213,7 +213,7 @@ async fn who_leaves_the_line_is_as_unknown_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_source_a_connection_that_asks_for_little_passes_those_that_had_much() {
+async fn light_connection_passes_heavy_ones_of_its_source() {
     let leave = Arc::new(InflatingLeave::with_places(1));
     let worker = |connection: u64| leave.worker_of(Source::SOME, connection, Length::Unknown);
     for heavy in 1..=3 {
@@ -254,7 +254,7 @@ fn a_leave_that_was_given_to_one_that_has_gone_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slice_is_over_after_its_time_unless_it_is_the_whole_request() {
+async fn slice_is_over_after_its_time_unless_it_is_the_whole_request() {
     let (slice, whole) = (Slice::begin(), Slice::whole());
     assert!(!slice.is_over() && !whole.is_over());
     tokio::time::advance(SLICE_TIME).await;
@@ -303,7 +303,7 @@ fn small_requests_stay_here_once_the_first_one_was_cheap() {
 }
 
 #[test]
-fn after_a_costly_request_the_next_ones_are_for_aside_and_after_cheap_ones_no_more() {
+fn costly_request_sends_the_next_ones_aside_until_cheap_ones() {
     let mut inflating = Inflating::new();
     inflating.took_aside(SHORT);
     inflating.took_here(LONG);

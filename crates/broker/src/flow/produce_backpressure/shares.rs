@@ -1,21 +1,21 @@
-//! Who passes the gate: shares of the write cache.
+//! Decides which requests pass the gate: shares of the write cache.
 //!
-//! While the cache is half empty everybody passes. Beyond that nobody takes the last of it: who holds more than a multiple of
-//! what is free waits, so that with any number of them something stays free for others, who hold less (the dynamic
-//! thresholds of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). It is asked of the connection, its
-//! source, the partition and the log dir. Who holds little of the cache passes as long as there is room at all: a connection
-//! in what is free, also where its source holds much, and a source in a reserve that is for such only.
+//! While the cache is half empty every request passes. Beyond that none takes the last of it: a holder of more than a multiple
+//! of the free bytes waits, so that with any number of such holders something stays free for those that hold less (the dynamic
+//! thresholds of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A holder is the connection, its
+//! source, the partition or the log dir. A holder of little passes as long as there is room at all: a connection in the free
+//! bytes, even where its source holds much, and a source also in a reserve that is for such sources only.
 //!
-//! Partitions and log dirs count what they hold. What a connection and a source hold is estimated from above: what they have
-//! sent since all that was in the cache before is gone, as far as settling takes the oldest first. Pure: counts in, answers
-//! out.
+//! Partitions and log dirs count the bytes that they hold. For a connection and a source they are estimated from above: all
+//! bytes sent since the cache last lost all that it had then, as far as settling takes the oldest first. Pure: counts in,
+//! answers out.
 
 /// A connection, source or partition may hold so many times as much as is free: one alone takes seven eighths.
 const SHARE_OF_FREE: u64 = 7;
 /// A log dir may hold so many times as much as is free, where there are several: one that hangs leaves a quarter, which is
 /// enough for another to be settled in runs that are worth it.
 const DIR_SHARE_OF_FREE: u64 = 3;
-/// This share of the cache is for those only who hold little.
+/// This share of the cache is only for sources that hold little.
 const RESERVE_SHARE: u64 = 8;
 /// This share of the cache is little: a megabyte unless configured otherwise, which a producer of small records sends in
 /// seconds, while the reserve takes 16 that are as large.
@@ -33,7 +33,7 @@ pub(crate) struct Load {
     pub(crate) removed_bytes: u64,
 }
 
-/// Who wants to pass, and with how much.
+/// A request that wants to pass, and the bytes that its sender may hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) request_bytes: u64,
@@ -43,7 +43,7 @@ pub(super) struct Ask {
     pub(super) of_source: u64,
 }
 
-/// Where to a request goes: what is held there by those of its partitions and log dirs that hold most.
+/// The bytes that the fullest partition and the fullest log dir of a request's records hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Places {
     pub(crate) partition_bytes: u64,
@@ -96,7 +96,7 @@ impl Terms {
     }
 }
 
-/// What somebody has sent in the present term and the one before.
+/// The bytes that a connection or source has sent in the present term and the one before.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     term: u64,
@@ -105,7 +105,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// What of it may be in the cache.
+    /// The bytes of it that may be in the cache.
     pub(super) fn held_bytes(&mut self, term: u64, load: Load) -> u64 {
         self.turn_to(term);
         (self.bytes + self.bytes_before).min(load.held_bytes)
@@ -117,7 +117,7 @@ impl Sent {
     }
 
     fn turn_to(&mut self, term: u64) {
-        // One who has read the term earlier may come later.
+        // A caller may have read the term earlier and come later.
         if term > self.term {
             self.bytes_before = if term == self.term + 1 { self.bytes } else { 0 };
             (self.bytes, self.term) = (0, term);
@@ -157,7 +157,7 @@ mod tests {
 
     /// Each sends as much as it may, in whatever order, and nothing is ever settled.
     #[test]
-    fn who_holds_little_passes_whatever_others_hold() {
+    fn holder_of_little_passes_whatever_others_hold() {
         const REQUEST: u64 = 256;
         for seed in 0..200 {
             let random = SimRandom::new(seed);
@@ -215,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_any_size_passes_while_its_sender_holds_nothing_and_something_is_free() {
+    fn request_of_any_size_passes_while_its_sender_holds_nothing() {
         assert!(passes(load(MAX - RESERVE - 1), ask(MAX, 0, 0), Places::default));
     }
 
     /// The oldest leaves first.
     #[test]
-    fn what_is_estimated_is_never_less_than_what_is_held() {
+    fn estimated_bytes_are_never_less_than_held_bytes() {
         for seed in 0..50 {
             let random = SimRandom::new(seed);
             let mut terms = Terms::default();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_counts_no_longer_once_all_that_was_there_has_left() {
+    fn sent_bytes_count_until_all_bytes_of_their_term_have_left() {
         let mut terms = Terms::default();
         let mut sent = Sent::default();
         let at = |held_bytes, removed_bytes| Load {

@@ -1,4 +1,4 @@
-//! Who gets memory for responses, and who is sent away for it.
+//! Requests get memory for their responses, and connections are sent away for it.
 
 use std::net::Ipv4Addr;
 
@@ -54,7 +54,7 @@ fn a_source_may_hold_as_much_as_it_leaves_free() {
 }
 
 #[test]
-fn small_responses_are_taken_however_much_is_held_and_large_ones_only_within_reason() {
+fn small_responses_are_always_kept_and_large_ones_up_to_a_bound() {
     let memory = memory();
     let account = from(&memory, 1, 1);
     let held: Vec<_> = (0..4).map(|_| account.charge(54 * MIB).expect("it exists")).collect();
@@ -69,7 +69,7 @@ fn small_responses_are_taken_however_much_is_held_and_large_ones_only_within_rea
 }
 
 #[test]
-fn of_those_in_line_the_source_that_holds_least_comes_first_and_of_its_requests_the_smallest() {
+fn line_serves_the_source_holding_least_smallest_request_first() {
     let memory = memory();
     let (one, two, third) = (from(&memory, 1, 1), from(&memory, 2, 2), from(&memory, 3, 3));
     let ones = one.charge(2 * MIB).expect("it exists");
@@ -91,7 +91,7 @@ fn of_those_in_line_the_source_that_holds_least_comes_first_and_of_its_requests_
 }
 
 #[test]
-fn whoever_leaves_the_line_gives_back_also_what_was_granted_meanwhile() {
+fn leaving_the_line_gives_back_a_grant_made_meanwhile() {
     let memory = memory();
     let account = from(&memory, 1, 1);
     let full = account.charge(128 * MIB).expect("it exists");
@@ -105,7 +105,7 @@ fn whoever_leaves_the_line_gives_back_also_what_was_granted_meanwhile() {
 }
 
 #[test]
-fn a_request_that_might_be_answered_with_more_than_there_is_passes_alone() {
+fn request_for_more_than_all_memory_passes_alone() {
     let memory = memory();
     let (one, two) = (from(&memory, 1, 1), from(&memory, 2, 1));
     let first = one.reserve(usize::MAX).expect("alone");
@@ -117,7 +117,7 @@ fn a_request_that_might_be_answered_with_more_than_there_is_passes_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_take_its_responses_goes_when_others_wait_and_the_largest_first() {
+async fn lagging_clients_go_largest_first_when_others_wait() {
     let memory = memory();
     let (large, larger, reader) = (from(&memory, 1, 1), from(&memory, 2, 1), from(&memory, 3, 1));
     let held = (large.charge(30 * MIB), larger.charge(40 * MIB), reader.charge(50 * MIB));
@@ -136,7 +136,7 @@ async fn who_does_not_take_its_responses_goes_when_others_wait_and_the_largest_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_a_byte_now_and_then_is_in_the_way_as_well() {
+async fn client_that_takes_a_byte_now_and_then_lags_too() {
     let memory = memory();
     let (dripping, small) = (from(&memory, 1, 1), from(&memory, 2, 1));
     let held = (dripping.charge(130 * MIB), small.charge(SMALL_BYTES));
@@ -150,7 +150,7 @@ async fn a_client_that_takes_a_byte_now_and_then_is_in_the_way_as_well() {
 }
 
 #[test]
-fn a_fetch_takes_a_part_of_what_is_free_for_its_source_and_a_little_in_any_case() {
+fn fetch_takes_part_of_its_sources_free_bytes_or_a_minimum() {
     let memory = memory();
     let address = |last| Ipv4Addr::new(192, 0, 2, last).into();
     assert_eq!(memory.fetch_bytes_max(address(1)), 32 * MIB);

@@ -1,4 +1,4 @@
-//! What a source or a connection had of the network's time of late, and how much later its turn comes for that.
+//! The network's time that a source or a connection had of late, and how much later its turn comes for that.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,22 +7,23 @@ use crate::flow::pace::TURN_TIME_MAX;
 
 /// Half of the time that was had is forgotten after so long: the unit of the times that a [`Level`] counts in.
 pub(super) const HALF_LIFE: Duration = Duration::from_secs(1);
-/// Time of late up to which somebody had little: a fifteenth of a thread's. A client that asks for something a hundred times a
-/// second takes less. No turn comes later for it; beyond, one comes as much later as it takes until no more than this is left.
+/// Time of late up to which a connection or source had little: a fifteenth of a thread's. A client that asks for something a
+/// hundred times a second takes less. No turn comes later for it; beyond, one comes as much later as it takes until no more
+/// than this is left.
 pub(super) const LIGHT_TIME: Duration = Duration::from_millis(100);
 /// A turn comes so many times its expected length later. What is short goes before what is long also where there are so many
 /// sources that none of them has more than [`LIGHT_TIME`].
 const TURN_WEIGHT: u32 = 2000;
-/// How long a turn is expected to take of somebody who had none: what those who ask for little do is shorter, so that they
-/// come before many who come at the same time.
+/// The expected length of a connection's first turn: turns of connections that ask for little are shorter, so that these come
+/// before many newcomers that come at the same time.
 const FIRST_TURN: Duration = TURN_TIME_MAX.checked_div(4).expect("no zero");
-/// One of so many parts of how long a turn is expected to take is how long the last one took. It is a small one: a turn takes
-/// long also where something else has the thread's core meanwhile.
+/// The last turn's length counts for one of so many parts of the expected length. It is a small part: a turn takes long also
+/// where something else has the thread's core meanwhile.
 const LAST_PART: u32 = 8;
 
-/// What was had up to now by somebody.
+/// The time that a source or a connection had up to now.
 ///
-/// Invariants: time that goes by changes nothing of it, since what is had of late is forgotten at the same pace by all.
+/// Invariants: it needs no change as time goes by, since the levels of all are forgotten at the same pace.
 #[derive(Debug)]
 pub(super) struct Level {
     /// The half-life since the server's start, as the bits of a fraction, in which [`LIGHT_TIME`] is left of what was had:
@@ -44,7 +45,7 @@ impl Level {
         Self { light_at: AtomicU64::new(light_at.to_bits()), turn_nanos }
     }
 
-    /// That of a newcomer among so many who had this together.
+    /// The level of a newcomer among so many connections that had this together.
     pub(super) fn part(&self, count: usize) -> Self {
         let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
         Self::light_at(f64::from_bits(self.light_at.load(Ordering::Relaxed)) - f64::from(count).log2())
@@ -58,11 +59,11 @@ impl Level {
         let _ = self.light_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         let took = took.min(TURN_TIME_MAX).subsec_nanos();
         let expected = self.turn_nanos.load(Ordering::Relaxed);
-        // Of two that end at the same time one may be lost: it is a guess.
+        // If two turns end at the same time, one may be lost: it is a guess.
         self.turn_nanos.store(expected - expected / LAST_PART + took / LAST_PART, Ordering::Relaxed);
     }
 
-    /// What is not forgotten by now.
+    /// The time that is not forgotten by now.
     pub(super) fn had(&self, now: Duration) -> Duration {
         let left = left(self.light_at.load(Ordering::Relaxed), half_lives(now));
         Duration::try_from_secs_f64(LIGHT_TIME.as_secs_f64() * left).unwrap_or(Duration::MAX)

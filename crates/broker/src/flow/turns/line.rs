@@ -1,4 +1,4 @@
-//! The line of those that wait for their turn: which source is next, and which of its connections.
+//! The line of connections that wait for their turn: chooses the next source, and the next of its connections.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -8,27 +8,27 @@ use std::time::Duration;
 
 use super::level::Level;
 
-/// Somebody who waits.
+/// A connection that waits for its turn.
 pub(super) trait Waits {
     type Source: Copy + Eq + Hash;
 
     fn source(&self) -> Self::Source;
 
-    /// What the whole source had.
+    /// The time that its whole source had.
     fn source_level(&self) -> &Level;
 
-    /// What it had itself.
+    /// The time that it had itself.
     fn level(&self) -> &Level;
 
     /// Whether it was woken as one of a crowd.
     fn is_in_crowd(&self) -> bool;
 }
 
-/// A turn of who was woken as one of a crowd comes so much later. It is half of what turns that are as long as one may take make
-/// it later: a consumer that waits for records comes before those.
+/// The turn of a connection that was woken as one of a crowd comes so much later. It is half of the delay of connections
+/// whose turns are as long as one may be: a consumer that waits for records comes before those.
 const CROWD_DELAY: Duration = Duration::from_secs(1);
-/// One of so many turns goes to who has waited for longest. So nobody starves: whoever comes late waits no more than so many
-/// times as long as where all come one after the other.
+/// One of so many turns goes to the connection that has waited for longest. So none starves: each waits at most so many times
+/// as long as in a plain queue.
 const TURNS_OF_OLDEST: u64 = 4;
 
 /// A place in line: the earlier time is the earlier place, and of two with the same time the one that was taken first.
@@ -38,7 +38,7 @@ struct Place {
     number: u64,
 }
 
-/// What is in line. Invariants: both have the same places.
+/// The places in line, by rank and by number. Invariants: both have the same places.
 #[derive(Debug)]
 struct Ranked<V> {
     by_place: BTreeMap<Place, V>,
@@ -66,7 +66,7 @@ impl<V> Ranked<V> {
         self.by_number.remove(&place.number);
     }
 
-    /// Takes out what is first, or came first.
+    /// Takes out the first by rank, or the first that came.
     fn pop(&mut self, is_for_oldest: bool) -> Option<V> {
         if is_for_oldest {
             let (_, place) = self.by_number.pop_first()?;
@@ -85,7 +85,7 @@ struct Queue<T> {
     waiting: Ranked<Arc<T>>,
 }
 
-/// Invariants: `order` has each source of `sources` once, and of each somebody waits.
+/// Invariants: `order` has each source of `sources` once, and a connection of each waits.
 #[derive(Debug)]
 pub(super) struct Line<T: Waits> {
     sources: HashMap<T::Source, Queue<T>>,
@@ -131,8 +131,8 @@ impl<T: Waits> Line<T> {
         }
     }
 
-    /// Takes out who is next. Its source comes into line anew with those that are left: that they have waited for long, since
-    /// they are many, brings it no earlier place.
+    /// Takes out the next connection. Its source comes into line anew with those that are left: their long wait, due to their
+    /// number, brings it no earlier place.
     pub(super) fn next(&mut self, now: Duration) -> Option<Arc<T>> {
         self.turns += 1;
         let is_for_oldest = self.turns.is_multiple_of(TURNS_OF_OLDEST);

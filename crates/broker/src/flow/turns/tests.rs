@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// What a connection does at a time in these tests.
+/// The work of a connection in one turn of these tests.
 const WORK: Duration = Duration::from_micros(500);
 
 fn source(last: u8) -> Source {
@@ -68,7 +68,7 @@ async fn a_source_with_many_connections_gets_no_more_than_another() {
 }
 
 #[tokio::test]
-async fn who_asks_for_little_waits_for_a_few_turns_of_others_only() {
+async fn light_source_waits_for_a_few_turns_of_others_only() {
     let (turns, _shares) = busy(&[1]);
     let (busy, is_over) = (Arc::default(), Arc::default());
     for _ in 0..100 {
@@ -96,14 +96,14 @@ async fn who_asks_for_little_waits_for_a_few_turns_of_others_only() {
 }
 
 #[test]
-fn a_turn_is_given_on_by_who_goes_away_in_line_or_with_a_turn_or_panics() {
+fn turn_is_passed_on_by_a_connection_that_leaves_or_panics() {
     let turns = Turns::new(1);
     let has_run = AtomicUsize::new(0);
     let run = || async {
         has_run.fetch_add(1, Ordering::SeqCst);
         pending::<()>().await;
     };
-    // Whoever works has these.
+    // Connections that work have all of the turns.
     let given = &turns.given;
     assert!(given.try_take() && given.try_take() && !given.try_take());
     (0..FREE_PER_THREAD).for_each(|_| assert!(turns.free.try_take()));
@@ -124,7 +124,7 @@ fn a_turn_is_given_on_by_who_goes_away_in_line_or_with_a_turn_or_panics() {
 }
 
 #[tokio::test]
-async fn who_yields_may_find_a_turn_for_another_that_waits() {
+async fn yielding_connection_may_find_a_turn_for_a_waiting_one() {
     let (turns, _shares) = busy(&[1]);
     let yields = tokio::spawn(in_turns(&turns, 1, yield_now()));
     let mut waits = Box::pin(in_turns(&turns, 1, async {}));
@@ -143,7 +143,7 @@ async fn who_yields_may_find_a_turn_for_another_that_waits() {
 }
 
 #[test]
-fn what_wakes_a_connection_while_it_works_has_it_work_again() {
+fn connection_woken_while_it_works_works_again() {
     for is_busy in [false, true] {
         let (turns, _shares) = busy(if is_busy { &[1] } else { &[] });
         let rounds = AtomicUsize::new(0);
@@ -185,7 +185,7 @@ async fn work_gives_way_once_its_turn_is_over_and_not_before() {
 }
 
 #[test]
-fn as_many_light_ones_as_there_are_places_have_their_turn_at_once() {
+fn light_connections_have_turns_at_once_while_places_last() {
     let turns = Turns::new(1);
     let has_run = AtomicUsize::new(0);
     let has_run = &has_run;
@@ -257,7 +257,7 @@ fn a_turn_after_a_turn_comes_after_a_look_at_the_sockets() {
 }
 
 #[test]
-fn who_is_woken_alone_comes_before_a_crowd_that_was_woken_first() {
+fn connection_woken_alone_passes_a_crowd_woken_first() {
     let turns = Turns::new(1);
     (0..GIVEN_PER_THREAD).for_each(|_| assert!(turns.given.try_take()));
     (0..FREE_PER_THREAD).for_each(|_| assert!(turns.free.try_take()));

@@ -1,8 +1,8 @@
-//! The line of patterns that are to be found out: a source's after the other's, so that however many one asks for, others
-//! wait for a slice of its patterns at most.
+//! The line of patterns whose topics are to be found. Sources have turns, so that however many patterns one asks for, others
+//! wait for a slice of them at most.
 //!
-//! Owns who asked for which pattern, and the work on each that has begun. A pattern that several sources ask for comes with
-//! whichever of them is served first.
+//! Owns the askers of each pattern, and the work on each that has begun. A pattern that several sources ask for comes with the
+//! first of them that is served.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::Work;
 use crate::flow::source::Source;
 
-/// Patterns in line at most, but for [`FEW`] of each source. A source has no more of them than it leaves free: it is not told
-/// what one more names before others are.
+/// Patterns in line at most, but for [`FEW`] of each source. A source has no more of them than it leaves free: others come
+/// before one more of its patterns.
 const LINE_MAX: usize = 1_000;
 /// Patterns that a source may have in line however many others have.
 const FEW: usize = 4;
@@ -19,13 +19,13 @@ const FEW: usize = 4;
 /// have found all topics' names, which takes memory.
 const BEGUN_MAX: usize = 4;
 
-/// Who asks for a pattern: a source, or the groups themselves when topics come.
+/// The asker of a pattern: a source, or the groups themselves when topics come.
 pub(super) type Asker = Option<Source>;
 
 /// The patterns in line.
 ///
-/// Invariants: a pattern stands in the lines of exactly those who `asked` for it; an asker is in `order` once, exactly while
-/// its line is not empty; `places` is the length of all lines.
+/// Invariants: a pattern stands in the lines of exactly the askers in `asked`; an asker is in `order` once, exactly while its
+/// line is not empty; `places` is the length of all lines.
 #[derive(Default)]
 pub(super) struct Line {
     jobs: HashMap<Arc<str>, Job>,
@@ -42,7 +42,7 @@ struct Job {
 }
 
 impl Line {
-    /// Adds a pattern for whoever asks; whether it has been added.
+    /// Adds a pattern for an asker; whether it has been added.
     pub(super) fn ask(&mut self, asker: Asker, pattern: &str) -> bool {
         let of_asker = self.lines.get(&asker).map_or(0, VecDeque::len);
         let is_asked = self.jobs.get(pattern).is_some_and(|job| job.asked.contains(&asker));

@@ -1,10 +1,10 @@
-//! What was refused for a while, and what was sent behind it.
+//! Batches that were refused for a while, and those sent behind them.
 
 use super::*;
 
 type Answer = tokio::sync::oneshot::Receiver<Outcome>;
 
-/// What came of a batch that was appended or refused.
+/// The outcome of a batch that was appended or refused.
 fn outcome(mut answer: Answer) -> Outcome {
     answer.try_recv().expect("answered")
 }
@@ -22,7 +22,7 @@ impl MountedQueue {
         self.produce(batch, NOW, soon()).expect("in the line")
     }
 
-    /// Appends what waits.
+    /// Appends the batches in line.
     fn append_waiting(&self) {
         assert!(self.take_in_waiting(self.intake.as_ref().expect("writable")));
     }
@@ -52,7 +52,7 @@ fn plain(value: &[u8]) -> BytesMut {
 }
 
 #[test]
-fn what_was_sent_behind_a_batch_that_came_too_late_waits_until_it_comes_again() {
+fn batches_behind_a_late_one_wait_until_it_comes_again() {
     let (_dir, mounted) = writable(1 << 16);
     let late = mounted.produce(sent(0, b"x"), NOW, Instant::now()).expect("in the line");
     let behind = mounted.take(sent(1, b"x"));
@@ -65,7 +65,7 @@ fn what_was_sent_behind_a_batch_that_came_too_late_waits_until_it_comes_again() 
 }
 
 #[test]
-fn what_comes_while_another_holds_the_queue_is_refused_with_what_waits_for_it() {
+fn batches_are_refused_while_another_appender_holds_the_queue() {
     let (dir, mounted) = writable(1 << 16);
     let queue = Queue::open(dir.path()).expect("whole");
     let mut appender = queue.appender(AppendOptions::default()).expect("attached");
@@ -88,7 +88,7 @@ fn what_comes_while_another_holds_the_queue_is_refused_with_what_waits_for_it() 
 }
 
 #[test]
-fn what_was_sent_behind_a_batch_that_found_no_room_waits_until_it_comes_again() {
+fn batches_behind_one_without_room_wait_until_it_comes_again() {
     let (_dir, mounted) = writable(8 << 20);
     let value = vec![7; 4 << 20];
     let waiting: Vec<Answer> = (0..15).map(|_| mounted.take(plain(&value))).collect();
@@ -104,7 +104,7 @@ fn what_was_sent_behind_a_batch_that_found_no_room_waits_until_it_comes_again() 
 }
 
 #[test]
-fn many_small_batches_that_wait_are_counted_with_what_each_takes_besides() {
+fn waiting_small_batches_count_with_their_overhead() {
     let (_dir, mounted) = writable(8 << 20);
     let value = vec![7; 4 << 20];
     let _waiting: Vec<Answer> = (0..15).map(|_| mounted.take(plain(&value))).collect();

@@ -30,7 +30,7 @@ use crate::net::receive_mark;
 
 /// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the server's default leaves to a socket.
+/// The server's default for the receive buffer of a socket.
 const RECEIVE_BUFFER_BYTES: usize = 102_400;
 const FRAME_BYTES: usize = 16 * 1024;
 /// Frames that a client in full flow has in flight.
@@ -41,7 +41,7 @@ const NO_MARK: usize = 1;
 const FLOW_FRAMES: usize = 50;
 const QUICK_FLOW: Duration = Duration::from_millis(3);
 
-/// Where the connections of all tests have slices worked on.
+/// The runtime aside for the connections of all tests.
 static RUNTIME_ASIDE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
 
 /// Answers each frame at once with its size.
@@ -165,7 +165,7 @@ fn limits() -> ConnectionLimits {
     }
 }
 
-/// Serves one connection, prepared as told, until its client has done what it does.
+/// Serves one connection, prepared by the caller, until the client's work is done.
 fn serve(
     prepare: impl FnOnce(&mut Connection<'_, SizeOf>),
     client: impl FnOnce(&mut Client) + Send + 'static,
@@ -220,7 +220,7 @@ fn serve_on<D: Dispatch>(
     })
 }
 
-/// Has so many clients go on from where the server gathers what they send. On a busy machine it does not for each: those
+/// Has so many clients go on once the server gathers their frames. On a busy machine it does not for each: those
 /// that do not flow evenly are left alone. Where a machine wakes its threads so late that no flow is quick, nothing is
 /// gathered, and the answer is false.
 fn for_gathered(clients: usize, go_on: fn(&mut Client)) -> bool {
@@ -250,7 +250,7 @@ fn for_gathered(clients: usize, go_on: fn(&mut Client)) -> bool {
 }
 
 #[test]
-fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
+fn rest_of_a_burst_below_the_mark_is_answered_soon() {
     static QUICK: AtomicUsize = AtomicUsize::new(0);
     let is_run = for_gathered(20, |client| {
         client.receive_all();
@@ -266,7 +266,7 @@ fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
 }
 
 #[test]
-fn a_connection_that_goes_idle_has_no_mark_and_is_served_at_once() {
+fn idle_connection_has_no_mark_and_is_served_at_once() {
     for_gathered(3, |client| {
         client.receive_all();
         let until = Instant::now() + PATIENCE;
@@ -274,7 +274,7 @@ fn a_connection_that_goes_idle_has_no_mark_and_is_served_at_once() {
             assert!(Instant::now() < until, "the mark stays");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What comes at once after a mark is taken for what the mark held back.
+        // Bytes that come at once after a mark are taken for bytes that it held back.
         std::thread::sleep(Duration::from_millis(5));
         for _ in 0..20 {
             assert!(client.ask(40) < Duration::from_secs(5));

@@ -21,7 +21,7 @@ fn told(connections: &[Counted]) -> Vec<usize> {
 }
 
 #[test]
-fn an_address_may_have_a_bound_of_its_own_however_a_socket_spells_it() {
+fn address_may_have_its_own_bound_however_a_socket_spells_it() {
     let bounds = bounds(usize::MAX);
     let counts = Arc::new(ConnectionCounts::default());
     let [busy, spelt, none, other] = ["192.0.2.200", "::ffff:192.0.2.200", "2001:db8::1", "192.0.2.201"]
@@ -38,7 +38,7 @@ fn an_address_may_have_a_bound_of_its_own_however_a_socket_spells_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_have_not_asked_go_for_newcomers_when_descriptors_run_out() {
+async fn silent_connections_go_for_newcomers_without_descriptors() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let open: Vec<_> = (0..32).map(|_| counts.admit(address(1), &bounds).expect("room").0).collect();
     open[0].standing.note_asked();
@@ -52,7 +52,7 @@ async fn connections_that_have_not_asked_go_for_newcomers_when_descriptors_run_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_of_the_source_that_has_most_go_for_those_of_others() {
+async fn newest_connections_of_the_largest_source_go_for_others() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let open: Vec<_> =
         (0..32).map(|index| counts.admit(address(u8::from(index < 8)), &bounds).expect("room").0).collect();
@@ -71,7 +71,7 @@ async fn the_newest_of_the_source_that_has_most_go_for_those_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_closed_for_others_and_comes_again_does_not_find_their_room() {
+async fn client_closed_for_others_does_not_take_their_room_again() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(64));
     let come = |last| {
         let admitted = counts.admit(address(last), &bounds);
@@ -143,7 +143,7 @@ fn one_each(addresses: u8) -> Vec<(u8, usize)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_each_source_has_one_those_go_that_are_idle_for_longest() {
+async fn longest_idle_connections_go_where_each_source_has_one() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let mut open = admit(&counts, &bounds, &one_each(32));
     for counted in open.iter().rev() {
@@ -166,7 +166,7 @@ async fn where_each_source_has_one_those_go_that_are_idle_for_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_in_use_stay_while_there_are_idle_ones_of_many_sources() {
+async fn connections_in_use_stay_while_many_sources_have_idle_ones() {
     for used in [2, FEW, 10, 16] {
         let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
         let used = admit(&counts, &bounds, &[(100, used)]);
@@ -189,7 +189,7 @@ async fn connections_in_use_stay_while_there_are_idle_ones_of_many_sources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_with_something_in_work_is_idle_only_once_it_is_stuck() {
+async fn connection_with_work_is_idle_only_once_it_is_stuck() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let open = admit(&counts, &bounds, &one_each(32));
     open[0].standing.note_work(true);
@@ -205,7 +205,7 @@ async fn a_connection_with_something_in_work_is_idle_only_once_it_is_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_source_that_has_many_its_idle_ones_go_before_its_newest() {
+async fn idle_connections_of_a_large_source_go_before_its_newest() {
     let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
     let others = admit(&counts, &bounds, &one_each(8));
     let many = admit(&counts, &bounds, &[(100, 24)]);

@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Who is next has its turn, and what it asks for next is `asks_on`'s to say.
+    /// The next client has its turn; `asks_on` decides whether and how it asks again.
     fn turn(&mut self, asks_on: impl FnOnce(&mut Self, Arc<Client>)) {
         let who = self.line.next(self.now).expect("somebody is busy");
         self.now += who.turn;
@@ -131,7 +131,7 @@ fn a_light_source_waits_for_few_turns_of_500_heavy_ones() {
 }
 
 #[test]
-fn a_light_connection_waits_for_few_turns_of_400_heavy_ones_of_its_source() {
+fn light_connection_waits_for_few_turns_of_400_heavy_ones() {
     let mut model = Model::new(1);
     model.busy(0, LONG, 400);
     model.run(Duration::from_secs(2));
@@ -147,7 +147,7 @@ fn a_source_that_comes_with_new_connections_comes_no_earlier() {
     model.busy(0, LONG, 8);
     for _ in 0..2000 {
         model.turn(|model, who| {
-            // Of these, each turn is a new connection's.
+            // Each turn of this source is a new connection's.
             let next = if who.source == 0 { model.client(0, LONG, 8) } else { who };
             model.join(&next);
         });
@@ -170,7 +170,7 @@ fn a_source_that_comes_with_new_connections_comes_no_earlier() {
 }
 
 #[test]
-fn a_source_with_many_connections_gets_no_more_than_one_with_one() {
+fn source_with_many_connections_gets_no_more_than_with_one() {
     let mut model = Model::new(2);
     model.busy(0, LONG, 1);
     model.busy(1, LONG, 400);
@@ -180,7 +180,7 @@ fn a_source_with_many_connections_gets_no_more_than_one_with_one() {
 }
 
 #[test]
-fn who_had_most_is_not_starved_by_many_who_ask_for_little() {
+fn heavy_source_is_not_starved_by_many_light_ones() {
     let mut model = Model::new(1001);
     model.busy(0, LONG, 4);
     model.run(Duration::from_secs(10));
@@ -194,7 +194,7 @@ fn who_had_most_is_not_starved_by_many_who_ask_for_little() {
 }
 
 #[test]
-fn a_crowd_that_is_woken_comes_after_who_asked_for_something_and_before_long_turns() {
+fn woken_crowd_comes_after_requests_and_before_long_turns() {
     let mut model = Model::new(503);
     let long = model.client(502, LONG, 1);
     for _ in 0..50 {
@@ -212,7 +212,7 @@ fn a_crowd_that_is_woken_comes_after_who_asked_for_something_and_before_long_tur
     let place =
         |who: &Arc<Client>| order.iter().position(|one| Arc::ptr_eq(one, who)).expect("it has its turn");
     assert!(asks.iter().all(|who| place(who) < 2), "{:?}", asks.each_ref().map(place));
-    // But for the turn that goes to who came first.
+    // But for the turn that goes to the client that came first.
     assert_eq!(place(&long), 3);
 }
 

@@ -40,7 +40,7 @@ impl Dispatch for Endless {
 }
 
 #[test]
-fn a_request_aside_is_the_last_that_is_started_and_ends_with_its_client() {
+fn request_aside_is_the_last_started_and_ends_with_its_client() {
     let has_ended = Arc::new(AtomicBool::new(false));
     let dispatch = Endless { begun: AtomicUsize::new(0), has_ended: Arc::clone(&has_ended) };
     let served = serve_with(

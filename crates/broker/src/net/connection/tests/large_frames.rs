@@ -1,5 +1,5 @@
-//! Large frames that arrive in part, over real sockets: whoever holds memory and does not fill it is sent away once others
-//! wait, whatever else it does meanwhile.
+//! Large frames that arrive in part, over real sockets: a client that holds memory and does not fill it is sent away once
+//! others wait, whatever else it does meanwhile.
 
 use super::*;
 use crate::flow::large_frames::Sender;
@@ -9,7 +9,7 @@ use crate::net::reader::QUIET_TIME_MAX;
 const MIB: usize = 1 << 20;
 const OTHER: Sender = Sender { source: Source::SOME, is_proven: false };
 const HUGE: usize = 50 * MIB;
-/// What the large answers below have: more than a socket takes.
+/// Size of the large answers below: more than a socket takes.
 const ANSWER_BYTES: usize = 16 * MIB;
 /// How long the large answers below wait: until the part of a frame behind the request was given memory.
 const ANSWER_AFTER: Duration = Duration::from_millis(300);
@@ -94,7 +94,7 @@ fn a_huge_frame_that_drips_while_it_overdraws_is_sent_away() {
 }
 
 #[test]
-fn a_huge_frame_that_drips_holds_the_memory_of_its_lane_for_a_few_seconds_only() {
+fn dripping_huge_frame_holds_its_lane_for_a_few_seconds_only() {
     let limits = tight();
     let budget = Arc::clone(&limits.requests);
     let served = serve_with(
@@ -113,7 +113,7 @@ fn a_huge_frame_that_drips_holds_the_memory_of_its_lane_for_a_few_seconds_only()
 }
 
 #[test]
-fn who_takes_no_answers_does_not_keep_the_memory_of_a_large_frame() {
+fn client_that_takes_no_answers_loses_a_large_frames_memory() {
     let limits = tight();
     let budget = Arc::clone(&limits.requests);
     let served = serve_with(
@@ -136,7 +136,7 @@ fn who_takes_no_answers_does_not_keep_the_memory_of_a_large_frame() {
 }
 
 #[test]
-fn who_takes_no_answers_does_not_keep_what_its_large_frame_was_in_line_for() {
+fn client_that_takes_no_answers_loses_a_late_grant() {
     let limits = tight();
     let budget = Arc::clone(&limits.requests);
     let mut others: Vec<_> = (0..2).map(|_| arrived(&budget, 2 * MIB, 2 * MIB)).collect();
@@ -162,7 +162,7 @@ fn who_takes_no_answers_does_not_keep_what_its_large_frame_was_in_line_for() {
 }
 
 #[test]
-fn who_takes_no_answers_is_not_in_line_for_ever() {
+fn client_that_takes_no_answers_is_not_in_line_for_ever() {
     let limits = ConnectionLimits { frame_time_max: Duration::from_secs(1), ..tight() };
     let budget = Arc::clone(&limits.requests);
     let others: Vec<_> = (0..2).map(|_| arrived(&budget, 2 * MIB, 2 * MIB)).collect();
@@ -184,7 +184,7 @@ fn who_takes_no_answers_is_not_in_line_for_ever() {
 }
 
 #[test]
-fn a_frame_is_not_late_for_a_time_in_which_the_server_stood_still() {
+fn frame_is_not_late_for_time_in_which_the_server_stood_still() {
     let limits = tight();
     let budget = Arc::clone(&limits.requests);
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -215,7 +215,7 @@ fn a_frame_is_not_late_for_a_time_in_which_the_server_stood_still() {
 }
 
 #[test]
-fn a_huge_frame_that_comes_slowly_is_whole_in_the_end_while_nobody_waits() {
+fn slow_huge_frame_becomes_whole_while_nobody_waits() {
     serve(
         |_| {},
         |client| {
@@ -232,7 +232,7 @@ fn a_huge_frame_that_comes_slowly_is_whole_in_the_end_while_nobody_waits() {
 }
 
 #[test]
-fn who_sends_nothing_of_a_large_frame_goes_soon_and_who_sends_some_now_and_then_later() {
+fn large_frame_without_bytes_goes_soon_and_a_dripping_one_later() {
     for (drips, time_max) in [(false, Duration::from_millis(1500)), (true, PATIENCE)] {
         let limits = tight();
         let budget = Arc::clone(&limits.requests);
@@ -299,7 +299,7 @@ fn a_large_frame_that_begins_wrong_is_not_received() {
 }
 
 #[test]
-fn a_first_large_frame_comes_after_those_of_other_newcomers_and_the_next_at_once() {
+fn first_large_frame_queues_among_newcomers_and_next_does_not() {
     let limits = limits();
     let budget = Arc::clone(&limits.requests);
     let client = move |client: &mut Client| {

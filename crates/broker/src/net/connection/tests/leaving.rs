@@ -1,4 +1,4 @@
-//! Clients that send nothing more: what they have asked for is answered if they still read, and little is worked on if not.
+//! Clients that send nothing more: their requests are answered if they still read, and little is worked on if not.
 
 use std::future::pending;
 use std::net::Shutdown;
@@ -66,7 +66,7 @@ fn a_client_that_sends_nothing_more_is_answered() {
 }
 
 #[test]
-fn a_client_that_sends_nothing_more_is_answered_what_is_unread_too() {
+fn half_closed_client_gets_answers_to_unread_requests_too() {
     // More than one read takes, and less than the socket does.
     let sizes = [SLOW, 40_000, 40_000, 15_000];
     let client = move |client: &mut Client| {
@@ -79,7 +79,7 @@ fn a_client_that_sends_nothing_more_is_answered_what_is_unread_too() {
 }
 
 #[test]
-fn whoever_has_left_does_not_wait_for_ever() {
+fn client_that_has_left_does_not_wait_for_ever() {
     let client = |client: &mut Client| client.send_together(&[NEVER, LATER]);
     serve_with(limits(), &BySize::default(), |_| {}, client).expect("the client closes");
 }

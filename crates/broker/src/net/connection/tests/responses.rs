@@ -1,4 +1,4 @@
-//! Memory for responses, over real sockets: who asks for little is served whatever others hold, and who reads nothing goes.
+//! Memory for responses, over real sockets: requests for little are always served, and clients that read nothing go.
 
 use std::sync::atomic::AtomicU64;
 
@@ -39,14 +39,14 @@ impl Dispatch for Sized {
     }
 }
 
-/// What another connection holds.
+/// Response memory that another connection holds.
 fn held(memory: &Arc<ResponseMemory>, bytes: usize) -> Held {
     let account = memory.account(9, Ipv4Addr::LOCALHOST.into());
     account.charge(bytes).expect("it exists")
 }
 
 #[test]
-fn small_requests_are_answered_and_large_ones_wait_while_others_hold_all_memory() {
+fn small_requests_pass_and_large_ones_wait_for_response_memory() {
     let limits = limits();
     let memory = Arc::clone(&limits.responses);
     let client = move |client: &mut Client| {
@@ -123,7 +123,7 @@ fn processor_time() -> Duration {
 }
 
 #[test]
-fn a_response_of_very_many_pieces_leaves_its_thread_to_others_meanwhile() {
+fn response_of_very_many_pieces_yields_its_thread_to_others() {
     const PIECES: usize = 600_000;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let dispatch = Prepared(Mutex::new(Some(in_pieces(PIECES))));

@@ -1,4 +1,4 @@
-//! Responses with pieces of memory that others share: whoever is slow to take them keeps none of it.
+//! Responses with pieces of memory that others share: a client that is slow to take them keeps none of it.
 
 use bytes::Bytes;
 use riverrun_protocol::Splice;
@@ -7,14 +7,14 @@ use tokio::sync::Notify;
 use super::*;
 use crate::response::Part;
 
-/// Sizes of the frames below that are answered with a piece of what is shared, and of those that are answered once told.
+/// Sizes of the frames below that are answered with a piece of the shared bytes, and of those that are answered on a signal.
 const SHARES: usize = 40;
 const LATER: usize = 41;
 /// Before the piece, so that the socket does not take it.
 const BEFORE_BYTES: usize = 16 << 20;
 const PIECE: &[u8] = b"piece";
 
-/// What is shared, as long as somebody has a part of it.
+/// Shared bytes, which live as long as any part of them.
 struct Whole(Arc<[u8]>);
 
 impl AsRef<[u8]> for Whole {
@@ -34,7 +34,7 @@ impl Sharing {
         Self { whole: Arc::from(&b"a piece of what others have, too"[..]), later: Arc::default() }
     }
 
-    /// Whether a response has a part of what is shared.
+    /// Whether a response has a part of the shared bytes.
     fn is_kept(&self) -> bool {
         Arc::strong_count(&self.whole) > 2
     }
@@ -74,7 +74,7 @@ fn read_answer(client: &mut Client) {
 }
 
 #[test]
-fn what_a_client_does_not_take_for_a_while_shares_no_memory_and_is_what_it_was() {
+fn untaken_responses_share_no_memory_and_keep_their_bytes() {
     let dispatch = Sharing::new();
     let sharing = dispatch.clone();
     let client = move |client: &mut Client| {
@@ -89,7 +89,7 @@ fn what_a_client_does_not_take_for_a_while_shares_no_memory_and_is_what_it_was()
 }
 
 #[test]
-fn what_is_ready_behind_a_request_that_waits_shares_no_memory() {
+fn ready_response_behind_a_waiting_request_shares_no_memory() {
     let dispatch = Sharing::new();
     let sharing = dispatch.clone();
     let limits = limits();

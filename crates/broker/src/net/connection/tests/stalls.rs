@@ -1,4 +1,4 @@
-//! Requests that wait for what others hold, over real sockets: what came before them goes on, and they start when they may.
+//! Requests that wait for memory or leaves of others, over real sockets: earlier ones go on, and they start when they may.
 
 use std::future::ready;
 use std::thread::ThreadId;
@@ -155,7 +155,7 @@ impl Dispatch for InOrder {
 }
 
 #[test]
-fn all_that_arrived_together_is_appended_in_order_before_any_of_it_is_finished() {
+fn joint_requests_append_in_order_before_any_is_finished() {
     use Step::{Appended, Finished};
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -171,7 +171,7 @@ fn all_that_arrived_together_is_appended_in_order_before_any_of_it_is_finished()
 }
 
 #[test]
-fn many_bytes_of_plain_records_are_checked_on_no_thread_of_the_network() {
+fn many_plain_records_are_checked_off_the_network_threads() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     for (plain_bytes, expected) in [(1 << 20, AT_ONCE), ((1 << 20) + 1, 0)] {
@@ -190,7 +190,7 @@ fn much() -> Outcome {
 }
 
 #[test]
-fn requests_go_on_and_give_their_memory_back_while_their_client_takes_no_answers() {
+fn requests_end_and_free_memory_while_no_answers_are_taken() {
     let limits = limits();
     let budget = Arc::clone(&limits.requests);
     let dispatch = BySize { later: 2 * MUCH_AFTER };
@@ -205,7 +205,7 @@ fn requests_go_on_and_give_their_memory_back_while_their_client_takes_no_answers
 }
 
 #[test]
-fn what_came_before_a_request_that_waits_to_inflate_is_answered_meanwhile() {
+fn requests_before_one_that_waits_to_inflate_are_answered() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let limits = limits();
     let leaves = Arc::clone(&limits.inflating);
@@ -224,10 +224,10 @@ fn what_came_before_a_request_that_waits_to_inflate_is_answered_meanwhile() {
 }
 
 #[test]
-fn a_request_behind_one_that_waits_starts_as_soon_as_there_is_memory() {
+fn request_behind_a_waiting_one_starts_once_there_is_memory() {
     let limits = limits();
     let budget = Arc::clone(&limits.requests);
-    // Longer than the test: what waits behind it cannot wait as one that has nothing unanswered does.
+    // Longer than the test: the request behind it cannot wait as one with nothing unanswered before it does.
     let dispatch = BySize { later: 3 * PATIENCE };
     let client = move |client: &mut Client| {
         client.send(LATER);
@@ -275,7 +275,7 @@ impl Dispatch for Parks {
 }
 
 #[test]
-fn what_comes_behind_many_fetches_that_wait_is_begun_as_they_are_answered() {
+fn requests_behind_many_parked_fetches_start_as_these_end() {
     const BEHIND: usize = 30;
     let (begun, leaves) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let dispatch = Parks { begun: Arc::clone(&begun), leaves: Arc::clone(&leaves) };
