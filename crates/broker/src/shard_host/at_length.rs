@@ -46,7 +46,9 @@ impl<M: StateMachine> ShardHost<M> {
                 let mut state = slot.state();
                 let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
                 let is_out = loaded.machine.is_lent(work.key);
-                if !is_out && (work.cost)(&loaded.machine) <= STEP_COST_MAX {
+                // Requests of one connection are worked on in their order, so that none passes one that is in line.
+                let is_its_turn = pass.is_some() || !slot.lines.is_awaited(work.key);
+                if !is_out && is_its_turn && (work.cost)(&loaded.machine) <= STEP_COST_MAX {
                     return self.step_on(slot, &mut state, notice, run);
                 }
                 if pass.is_some() {

@@ -107,10 +107,12 @@ struct OfSource {
 
 /// The requests that wait for a part while another one is at it.
 ///
-/// Invariants: `waiting` counts the waiters of all sources, and that of a source its own.
+/// Invariants: `waiting` counts the waiters of all sources, and that of a source its own. `is_handed_on` is set from the moment
+/// at which a waiter is given the turn until its task takes it.
 #[derive(Debug, Default)]
 struct Line {
     waiting: usize,
+    is_handed_on: bool,
     last_ticket: u64,
     sources: Rounds<Option<Source>, OfSource>,
 }
@@ -150,7 +152,8 @@ impl Line {
     fn hand_on(&mut self) -> bool {
         while let Some((_, sender)) = self.next() {
             // One that is leaving at this moment takes no turn.
-            if sender.send(()).is_ok() {
+            self.is_handed_on = sender.send(()).is_ok();
+            if self.is_handed_on {
                 return true;
             }
         }
@@ -203,6 +206,11 @@ impl Lines {
         }
     }
 
+    /// Whether a request came before the next one: it waits for the part, or was given the turn and has not taken it.
+    pub(super) fn is_awaited(&self, key: &str) -> bool {
+        self.lines.lock().get(key).is_some_and(|line| line.waiting > 0 || line.is_handed_on)
+    }
+
     /// The turn if nobody is at the part, or else a place in its line.
     fn ask(&self, key: &str, asker: Asker) -> Result<Result<Pass, Place>, Full> {
         let mut lines = self.lines.lock();
@@ -221,6 +229,9 @@ impl Place {
     async fn turn(mut self) -> Pass {
         // It comes: whoever is at the part lets the next one on, and this one has not left.
         let _ = (&mut self.turn).await;
+        if let Some(line) = self.lines.lock().get_mut(&self.key) {
+            line.is_handed_on = false;
+        }
         Pass { lines: Arc::clone(&self.lines), key: Arc::clone(&self.key) }
     }
 }

@@ -629,6 +629,32 @@ async fn a_source_with_many_requests_for_a_group_holds_up_its_member_for_one_ste
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_of_a_connection_do_not_pass_each_other_in_a_line() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
+    let (end, long) = begin_long_step(&broker, "g").await;
+    let step = |_: &mut Shard, _| ((), GroupStep::default());
+    let sender = context_of(3);
+    let mut other = Box::pin(broker.groups.change(&sender, "g", |_| usize::MAX, step));
+    assert!((&mut other).now_or_never().is_none(), "the group is out");
+    let mut first = Box::pin(commit_of(&broker, "g", 100));
+    assert!((&mut first).now_or_never().is_none(), "it is behind the other one");
+    end.send(()).expect("it waits for this");
+    assert_eq!(timeout(PATIENCE, long).await.expect("soon").expect("it ends"), Ok(()));
+    let mut second = Box::pin(commit_of(&broker, "g", 200));
+    assert!(
+        (&mut second).now_or_never().is_none(),
+        "the group is back, and the other one has not taken its turn"
+    );
+    let (other, first, second) =
+        timeout(PATIENCE, async { tokio::join!(other, first, second) }).await.expect("soon");
+    assert_eq!((other, first, second), (Ok(()), ErrorCode::NONE, ErrorCode::NONE));
+    assert_eq!(committed(&broker).await, [200]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_takes_long_keeps_no_other_group_waiting() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
