@@ -25,15 +25,19 @@ use parking_lot::Mutex;
 use riverrun_env::File;
 use riverrun_types::Offset;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use self::plan::{ColdSpell, FetchStart};
 use self::readers::{ReaderId, Readers, Stretch};
 use crate::context::ConnectionInfo;
-use crate::flow::inflate_offload::{InflatingLeave, Length};
+use crate::flow::inflate_offload::{InflatingLeave, Leave, Length};
 use crate::flow::source::Source;
 
 /// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
 const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the turn of a log dir is waited for. Those who have the turns may wait for a disk that hangs: a request that waits
+/// behind them goes on with what lies elsewhere.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// For whom something is read.
 #[derive(Clone, Copy, Debug)]
@@ -147,29 +151,37 @@ impl CatchUp {
 
     /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number.
     /// The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are few: the runtime has
-    /// put another thread in the place of the one that waited.
-    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> T {
-        let done = self.wait_for_turn(log_dir, whose, Length::Unknown, work).await;
-        yield_now().await;
-        done
+    /// put another thread in the place of the one that waited. None: it was not its turn within [`TURN_WAIT_MAX`], and nothing
+    /// was done.
+    pub(crate) async fn wait_aside<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        work: impl FnOnce() -> T,
+    ) -> Option<T> {
+        self.do_in_time(log_dir, whose, Length::Unknown, work).await
     }
 
     /// The same for reads of bounded size.
-    pub(crate) async fn read_aside<T>(&self, log_dir: usize, whose: Whose, read: impl FnOnce() -> T) -> T {
-        let done = self.read_on_thread(log_dir, whose, read).await;
-        yield_now().await;
-        done
+    pub(crate) async fn read_aside<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        read: impl FnOnce() -> T,
+    ) -> Option<T> {
+        self.do_in_time(log_dir, whose, Length::Piece, read).await
     }
 
-    /// The same for what must not be given up once it is done: nothing is waited for then. So what follows is done by the
-    /// thread that has waited, which is one too many: the caller yields before it does more.
+    /// The same for what must not be given up, however late its turn comes, and once it is done: nothing is waited for then. So
+    /// what follows is done by the thread that has waited, which is one too many: the caller yields before it does more.
     pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,
         whose: Whose,
         read: impl FnOnce() -> T,
     ) -> T {
-        self.wait_for_turn(log_dir, whose, Length::Piece, read).await
+        let _turn = self.turn(log_dir, whose, Length::Piece).await;
+        tokio::task::block_in_place(read)
     }
 
     /// The same as [`Self::read_on_thread`], if it is its turn at once.
@@ -184,16 +196,23 @@ impl CatchUp {
         Some(tokio::task::block_in_place(read))
     }
 
-    async fn wait_for_turn<T>(
+    async fn do_in_time<T>(
         &self,
         log_dir: usize,
         whose: Whose,
         length: Length,
         work: impl FnOnce() -> T,
-    ) -> T {
+    ) -> Option<T> {
+        let turn = timeout(TURN_WAIT_MAX, self.turn(log_dir, whose, length)).await.ok()?;
+        let done = tokio::task::block_in_place(work);
+        drop(turn);
+        yield_now().await;
+        Some(done)
+    }
+
+    async fn turn(&self, log_dir: usize, whose: Whose, length: Length) -> Leave {
         let turns = &self.turns[log_dir];
-        let _turn = turns.get(turns.worker_of(whose.source, whose.connection, length)).await;
-        tokio::task::block_in_place(work)
+        turns.get(turns.worker_of(whose.source, whose.connection, length)).await
     }
 
     /// The connection has met records on the disk.

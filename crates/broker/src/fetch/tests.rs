@@ -321,3 +321,15 @@ fn fetches_aside_have_no_turn_while_they_wait_for_that_of_a_log_dir() {
         }
     });
 }
+
+#[test]
+fn a_fetch_is_answered_though_the_turn_of_a_log_dir_never_comes() {
+    let sim = SimEnv::new(1);
+    let (broker, topic) = cold(&sim, &[(1, 100), (1, 100)]);
+    let dir_of = |index| broker.replicas.log_dir(PartitionId { topic: topic.id, index }).expect("placed");
+    runtime().block_on(async {
+        let _held = hold_turn(&broker, dir_of(0)).await;
+        let fetched = timeout(PATIENCE, first_fetch(Arc::clone(&broker), 10, vec![0, 1])).await;
+        assert_eq!(fetched.expect("in time"), [false, true]);
+    });
+}
