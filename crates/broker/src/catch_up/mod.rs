@@ -65,14 +65,14 @@ impl PartialEq for FileRef {
 
 /// The catch-up reads of a server.
 ///
-/// Invariants: `spells` holds a connection exactly while its next reads are expected to meet the disk. Nobody waits for the
-/// turn of one log dir while it has that of another.
+/// Invariants: `spells` holds the connections that there are, each with its cold spell, if it has one. Nobody waits for the turn
+/// of one log dir while it has that of another.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Turns to wait for each log dir.
     turns: Box<[Arc<InflatingLeave>]>,
     distance_bytes: u64,
-    spells: Mutex<HashMap<u64, ColdSpell>>,
+    spells: Mutex<HashMap<u64, Option<ColdSpell>>>,
     readers: Mutex<Readers<FileRef>>,
 }
 
@@ -123,10 +123,10 @@ impl CatchUp {
 
     /// A connection begins.
     pub(crate) fn begin(&self, connection: u64) {
-        self.spells.lock().insert(connection, ColdSpell::OF_NEWCOMER);
+        self.spells.lock().insert(connection, Some(ColdSpell::OF_NEWCOMER));
     }
 
-    /// A connection is gone.
+    /// A connection is gone. A read that it has begun may still end.
     pub(crate) fn end(&self, connection: u64) {
         self.spells.lock().remove(&connection);
         self.readers.lock().forget(connection);
@@ -134,18 +134,15 @@ impl CatchUp {
 
     /// Whether what the connection reads next is expected to meet the disk.
     pub(crate) fn has_spell(&self, connection: u64) -> bool {
-        self.spells.lock().contains_key(&connection)
+        self.spells.lock().get(&connection).is_some_and(Option::is_some)
     }
 
     /// The connection begins a fetch.
     pub(crate) fn begin_fetch(&self, connection: u64) -> FetchStart {
         let mut spells = self.spells.lock();
-        let Some(spell) = spells.get(&connection) else { return FetchStart::WARM };
-        let (start, left) = spell.begin_fetch();
-        match left {
-            Some(left) => spells.insert(connection, left),
-            None => spells.remove(&connection),
-        };
+        let Some(spell) = spells.get_mut(&connection) else { return FetchStart::WARM };
+        let Some((start, left)) = spell.map(ColdSpell::begin_fetch) else { return FetchStart::WARM };
+        *spell = left;
         start
     }
 
@@ -217,15 +214,17 @@ impl CatchUp {
 
     /// The connection has met records on the disk.
     pub(crate) fn met_disk(&self, connection: u64) {
-        let mut spells = self.spells.lock();
-        let spell = ColdSpell::since_disk(spells.get(&connection).copied());
-        spells.insert(connection, spell);
+        if let Some(spell) = self.spells.lock().get_mut(&connection) {
+            *spell = Some(ColdSpell::since_disk(*spell));
+        }
     }
 
     /// The connection's fetch has postponed the partition at `place`: the next one without a session begins there, so that
     /// those behind come to their turn.
     pub(crate) fn begin_next_at(&self, connection: u64, place: usize) {
-        self.spells.lock().insert(connection, ColdSpell::since_postponed(place));
+        if let Some(spell) = self.spells.lock().get_mut(&connection) {
+            *spell = Some(ColdSpell::since_postponed(place));
+        }
     }
 
     /// Notes a read; the result goes with it until it was sent, if it is far behind.
@@ -328,6 +327,16 @@ mod tests {
             assert!(begins_cold());
         }
         assert!(!begins_cold() && !catch_up.has_spell(5));
+    }
+
+    #[test]
+    fn nothing_stays_of_a_connection_whose_read_ends_after_it() {
+        let catch_up = CatchUp::new(1, 1, 0);
+        catch_up.begin(5);
+        catch_up.end(5);
+        catch_up.met_disk(5);
+        catch_up.begin_next_at(5, 1);
+        assert!(catch_up.spells.lock().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
