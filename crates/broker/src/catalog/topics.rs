@@ -100,9 +100,9 @@ mod tests {
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
         let broker = open_broker(sim.env(), config).expect("starts");
         let runtime = aside::runtime().expect("a runtime");
-        let ((begin, begun), (go_on, may_go_on)) = (mpsc::sync_channel(1), mpsc::sync_channel::<()>(1));
+        let ((tell, is_told), (go_on, may_go_on)) = (mpsc::sync_channel(1), mpsc::sync_channel::<()>(1));
         sim.fs.during_next_sync(move || {
-            begin.send(()).expect("the test waits");
+            tell.send(()).expect("the test waits");
             may_go_on.recv_timeout(PATIENCE).expect("the test goes on");
         });
         let (hear, heard) = mpsc::sync_channel(1);
@@ -110,7 +110,7 @@ mod tests {
             let tell = move |made: &[String]| hear.send(made.to_vec()).expect("the test waits");
             broker.catalog.create_missing_topics(Source::SOME, vec!["t".to_owned()], tell).await
         });
-        begun.recv_timeout(PATIENCE).expect("it begins");
+        is_told.recv_timeout(PATIENCE).expect("it begins");
         request.abort();
         assert!(runtime.block_on(request).is_err(), "its request has gone");
         go_on.send(()).expect("it waits");

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
@@ -72,10 +72,9 @@ pub(super) struct AckQueue {
 pub(super) type Decision = Option<Result<(), NotDurable>>;
 
 impl AckQueue {
-    /// Has `target` told, as long as it is there. Whoever calls this calls [`Self::decide`] after it with what is known after it, because
-    /// watermarks may have moved in between.
-    pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
-        let target = Arc::downgrade(&target);
+    /// Has `target` told, as long as it is there. Whoever calls this calls [`Self::decide`] after it with what is known after
+    /// it, because watermarks may have moved in between.
+    pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Weak<dyn Acknowledge>) {
         self.entries.lock().push(Entry { staged, acks, ticket, target });
     }
 
@@ -170,6 +169,7 @@ impl Acknowledge for AckWaiter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use riverrun_types::Offset;
@@ -185,6 +185,11 @@ mod tests {
         fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>) {
             self.0.lock().push((ticket, outcome.is_ok()));
         }
+    }
+
+    fn weak<T: Acknowledge + 'static>(target: &Arc<T>) -> Weak<dyn Acknowledge> {
+        let target: Weak<T> = Arc::downgrade(target);
+        target
     }
 
     fn staged(last: i64) -> Appended {
@@ -207,7 +212,7 @@ mod tests {
     fn each_is_told_once_when_its_end_is_reached_whatever_the_order_of_coming() {
         let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
         for last in [3, 1, 2, 5] {
-            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));
         }
         queue.decide(up_to(0));
         assert!(told.0.lock().is_empty());
@@ -223,7 +228,7 @@ mod tests {
     fn losses_are_told_wherever_they_stand() {
         let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
         for last in [1, 2, 3] {
-            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));
         }
         queue.decide_all(|staged, _| (staged.last_offset == Offset(2)).then_some(Err(NotDurable)));
         assert_eq!(*told.0.lock(), [(2, false)]);
@@ -235,12 +240,12 @@ mod tests {
     fn acks_that_nobody_waits_for_do_not_pile_up() {
         let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
         for last in 0..100 {
-            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));
         }
         for _ in 0..10_000 {
             let waiter = Arc::new(AckWaiter::default());
             waiter.expect_one();
-            queue.push(staged(50), Acks::All, 0, waiter);
+            queue.push(staged(50), Acks::All, 0, weak(&waiter));
         }
         assert!(queue.len() <= 2 * 100, "{}", queue.len());
         queue.decide(up_to(98));
@@ -255,7 +260,7 @@ mod tests {
         let waiter = Arc::new(AckWaiter::default());
         for (ticket, queue) in [(0, &one), (1, &other)] {
             waiter.expect_one();
-            queue.push(staged(1), Acks::All, ticket, Arc::clone(&waiter) as _);
+            queue.push(staged(1), Acks::All, ticket, weak(&waiter));
         }
         let short = Duration::from_millis(5);
         assert!(timeout(short, waiter.decided()).await.is_err());

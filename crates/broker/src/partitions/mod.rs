@@ -96,8 +96,10 @@ impl Partition {
     }
 
     /// Has `target` told under `ticket` when it is decided what comes of a staged batch; that may be at once.
+    /// A target that nobody else keeps is told nothing.
+    #[expect(clippy::needless_pass_by_value, reason = "callers hand in a clone of what they share")]
     pub(crate) fn await_ack(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
-        self.acks.push(staged, acks, ticket, target);
+        self.acks.push(staged, acks, ticket, Arc::downgrade(&target));
         // Whatever is not decided by now meets it in the queue when it is.
         match self.judge()(staged, acks) {
             None => {}

@@ -186,12 +186,8 @@ fn searches_of_a_log_dir_wait_for_no_other_one_that_hangs() {
     let Scene { sim, server, admin, mut client, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
     Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
     expect_health(admin, "/two does not answer: a write to partition t-");
-    let asked = |index| ListOffsetsPartition {
-        partition_index: index,
-        timestamp: 0,
-        current_leader_epoch: -1,
-        ..Default::default()
-    };
+    let asked =
+        |index| ListOffsetsPartition { partition_index: index, timestamp: 0, current_leader_epoch: -1 };
     let topic = ListOffsetsTopic { name: "t".into(), partitions: vec![asked(hung), asked(well)] };
     let request = ListOffsetsRequest { topics: vec![topic], ..Default::default() };
     let found = client.call(&request, 7).topics.remove(0).partitions;
