@@ -35,8 +35,8 @@ use crate::flow::source::Source;
 
 /// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
 const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the turn of a log dir is waited for. Those who have the turns may wait for a disk that hangs: a request that waits
-/// behind them goes on with what lies elsewhere.
+/// How long the turn of a log dir is waited for. Those who have the turns may wait for a disk that hangs: a request
+/// that waits behind them goes on with what lies elsewhere.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// For whom something is read.
@@ -65,8 +65,8 @@ impl PartialEq for FileRef {
 
 /// The catch-up reads of a server.
 ///
-/// Invariants: `spells` holds the connections that there are, each with its cold spell, if it has one. Nobody waits for the turn
-/// of one log dir while it has that of another.
+/// Invariants: `spells` holds the connections that there are, each with its cold spell, if it has one. Nobody waits for
+/// the turn of one log dir while it has that of another.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Turns to wait for each log dir.
@@ -146,10 +146,10 @@ impl CatchUp {
         start
     }
 
-    /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number.
-    /// The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are few: the runtime has
-    /// put another thread in the place of the one that waited. None: it was not its turn within [`TURN_WAIT_MAX`], and nothing
-    /// was done.
+    /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded
+    /// number. The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are
+    /// few: the runtime has put another thread in the place of the one that waited. None: it was not its turn within
+    /// [`TURN_WAIT_MAX`], and nothing was done.
     pub(crate) async fn wait_aside<T>(
         &self,
         log_dir: usize,
@@ -169,8 +169,9 @@ impl CatchUp {
         self.do_in_time(log_dir, whose, Length::Piece, read).await
     }
 
-    /// The same for what must not be given up, however late its turn comes, and once it is done: nothing is waited for then. So
-    /// what follows is done by the thread that has waited, which is one too many: the caller yields before it does more.
+    /// The same for what must not be given up, however late its turn comes, and once it is done: nothing is waited for
+    /// then. So what follows is done by the thread that has waited, which is one too many: the caller yields before it
+    /// does more.
     pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,

@@ -7,7 +7,7 @@
 //! | moment | what is known by then | decision |
 //! |---|---|---|
 //! | a fetch begins | whether its connection has a cold spell | [`ColdSpell::begin_fetch`]: the [`Thread`], and where the pass begins |
-//! | a log dir comes up | whether the pass has found records, and whether the dir hangs | [`DirTurn`]: wait for a turn, take one if it is free, need none, or leave the dir out |
+//! | a log dir comes up | whether records were found, and whether it hangs | [`DirTurn`]: await a turn, take a free one, or none |
 //! | a partition comes up | what the pass has spent, whose turn it is, whether a log has the records | [`Step`]: read it now, or postpone it |
 //! | its log was asked | how near the index is, how much has to be copied, what was proved | [`ReadEnd`]: read, or postponed after all |
 //! | a range is sent | which of its pages are cached | [`Thread::of_range`] |

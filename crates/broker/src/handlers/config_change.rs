@@ -221,7 +221,8 @@ fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(
     resources.filter(|resource| !seen.insert(*resource)).collect()
 }
 
-/// The changes of all resources become durable together. `told` are those changes as the log tells of them, one for each wish.
+/// The changes of all resources become durable together. `told` are those changes as the log tells of them, one for
+/// each wish.
 async fn carry_out(
     broker: &Arc<Broker>,
     context: &RequestContext,

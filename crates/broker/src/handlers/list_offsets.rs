@@ -5,10 +5,10 @@
 //! to go there, of which there is none here. Each may be asked for from the version on that came with it. Nothing at or
 //! above the high watermark is shown.
 //!
-//! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up reads
-//! are, and gives its turn to others after some milliseconds, at the end of a batch. What it has to inflate keeps no thread
-//! of the network busy: these requests are always worked on aside. Where there are several log dirs, one that hangs is not
-//! searched: its partitions are answered with an error after which clients ask again.
+//! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up
+//! reads are, and gives its turn to others after some milliseconds, at the end of a batch. What it has to inflate keeps
+//! no thread of the network busy: these requests are always worked on aside. Where there are several log dirs, one that
+//! hangs is not searched: its partitions are answered with an error after which clients ask again.
 
 use std::collections::HashSet;
 use std::sync::Arc;

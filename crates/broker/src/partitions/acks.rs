@@ -61,8 +61,9 @@ impl Entries {
 
 /// The waiting ones of one partition.
 ///
-/// Invariants: `entries` are in the order of their offsets. Those of targets that are gone are about as many as the others at
-/// most, or a few, so that a producer that resends and does not wait adds nothing while nothing becomes durable.
+/// Invariants: `entries` are in the order of their offsets. Those of targets that are gone are about as many as the
+/// others at most, or a few, so that a producer that resends and does not wait adds nothing while nothing becomes
+/// durable.
 #[derive(Debug, Default)]
 pub(super) struct AckQueue {
     entries: Mutex<Entries>,
@@ -72,8 +73,8 @@ pub(super) struct AckQueue {
 pub(super) type Decision = Option<Result<(), NotDurable>>;
 
 impl AckQueue {
-    /// Has `target` told, as long as it is there. Whoever calls this calls [`Self::decide`] after it with what is known after
-    /// it, because watermarks may have moved in between.
+    /// Has `target` told, as long as it is there. Whoever calls this calls [`Self::decide`] after it with what is known
+    /// after it, because watermarks may have moved in between.
     pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Weak<dyn Acknowledge>) {
         self.entries.lock().push(Entry { staged, acks, ticket, target });
     }

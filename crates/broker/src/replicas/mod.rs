@@ -28,8 +28,8 @@ use crate::metadata::{Store, Topic};
 use crate::mounts::{MountedQueue, Mounts};
 use crate::partitions::{Partition, Partitions};
 
-/// Locks under which logs are told their options. Whoever tells a log that is being closed may wait for its disk, and keeps few
-/// others from theirs.
+/// Locks under which logs are told their options. Whoever tells a log that is being closed may wait for its disk, and
+/// keeps few others from theirs.
 const TELLING_LOCKS: usize = 64;
 
 /// The partitions that this node serves.
@@ -173,8 +173,8 @@ impl Replicas {
         code
     }
 
-    /// The image may have moved on while a partition was being opened by an older one: the topic is gone. Whoever changes the
-    /// image does so before looking for open partitions, so one of the two always sees the other.
+    /// The image may have moved on while a partition was being opened by an older one: the topic is gone. Whoever
+    /// changes the image does so before looking for open partitions, so one of the two always sees the other.
     fn check_still_there(&self, id: PartitionId, dir: usize) -> Result<(), ErrorCode> {
         if self.metadata.cluster().topic_by_id(id.topic).is_some() {
             return Ok(());
