@@ -16,7 +16,7 @@ use self::partition::{Finished, PartitionRead, Room, topic_key};
 use crate::aside::{give_way, waiting};
 use crate::broker::Broker;
 use crate::catch_up::Whose;
-use crate::catch_up::plan::{DirTurn, PassPlan, Thread, TurnOf};
+use crate::catch_up::plan::{DirFacts, DirTurn, PassPlan, Thread, TurnOf};
 use crate::context::RequestContext;
 use crate::fetch_sessions::{NO_SESSION, Plan, Wanted};
 use crate::metadata::ClusterImage;
@@ -114,12 +114,19 @@ impl<'a> Reading<'a> {
     async fn read_in_turns(&mut self) {
         let catch_up = &self.broker.catch_up;
         let whose = Whose::of(&self.context.connection);
-        for (log_dir, places) in self.by_log_dir() {
-            match DirTurn::of(log_dir, self.bytes > 0) {
+        let by_log_dir = self.by_log_dir();
+        let has_others = by_log_dir.len() > 1;
+        for (log_dir, places) in by_log_dir {
+            let hangs = |log_dir| self.broker.logs.dir_hangs(log_dir);
+            let holds_up_others = has_others && log_dir.is_some_and(hangs);
+            match DirTurn::of(DirFacts { log_dir, has_found: self.bytes > 0, holds_up_others }) {
                 DirTurn::NotNeeded => self.read(places, TurnOf::This),
+                DirTurn::LeftOut => self.read(places, TurnOf::Nobodys),
                 DirTurn::Awaited(log_dir) => {
-                    let read = || self.read(places, TurnOf::This);
-                    waiting(catch_up.read_aside(log_dir, whose, read)).await;
+                    let read = || self.read(places.iter().copied(), TurnOf::This);
+                    if waiting(catch_up.read_aside(log_dir, whose, read)).await.is_none() {
+                        self.read(places, TurnOf::Others);
+                    }
                 }
                 DirTurn::IfFree(log_dir) => {
                     let read = || self.read(places.iter().copied(), TurnOf::This);

@@ -48,6 +48,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use parking_lot::Mutex;
     use riverrun_env::sim::SimEnv;
     use riverrun_log::Appended;
     use riverrun_types::{Acks, Offset, TimestampMs, TopicId};
@@ -111,6 +112,27 @@ mod tests {
         assert_eq!(now(&broker, id), (1, 1, 0));
         assert!(broker.partitions.all().is_empty(), "nobody came");
         assert_survives_a_power_cut(&sim, id);
+    }
+
+    #[test]
+    fn options_of_an_older_image_are_told_to_no_log() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let topic = topic_with_a_record(&broker, 1, TimestampMs(0));
+        broker.partitions.release_unused();
+        broker.logs.checkpoint().expect("made");
+        let _too_early = broker.logs.close_idle(0, Duration::ZERO);
+        broker.logs.close_idle(0, Duration::ZERO);
+        set_level(&broker, topic.id, "1");
+        let (seen, of_read) = (Arc::new(Mutex::new(None)), Arc::clone(&broker));
+        let (note, id) = (Arc::clone(&seen), topic.id);
+        sim.fs.during_next_read(move || {
+            let log = of_read.logs.handle(PartitionId { topic: id, index: 0 }, 0).expect("there");
+            *note.lock() = Some(log.config().durability);
+        });
+        // As by a request that began before the level was changed.
+        broker.partition(&topic, 0).expect("opened");
+        assert_eq!(*seen.lock(), Some(DurabilityLevel::SyncSync));
     }
 
     #[test]

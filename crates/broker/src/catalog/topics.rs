@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Catalog;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::flow::source::Source;
-use crate::metadata::{MetadataError, NewTopic, Topic, TopicError};
+use crate::metadata::{Draft, MetadataError, NewTopic, Topic, TopicError};
 use crate::topic_names::OFFSETS_TOPIC;
 
 impl Catalog {
@@ -15,25 +15,33 @@ impl Catalog {
         self.auto_creations.take(source, wanted, self.ports.env.clock.monotonic())
     }
 
-    /// Makes the topics that a client asked for without them being there. Answers why each that could not be made
-    /// could not; those that somebody else has made meanwhile are fine.
+    /// Makes the topics that a client asked for without them being there. Answers why each that could not be made could
+    /// not; those that somebody else has made meanwhile are fine. `tell` hears which ones were made, also where the
+    /// request has gone meanwhile.
     pub(crate) async fn create_missing_topics(
         &self,
         source: Source,
         names: Vec<String>,
+        tell: impl FnOnce(&[String]) + Send + 'static,
     ) -> Result<BTreeMap<String, TopicError>, MetadataError> {
         let config = Arc::clone(&self.ports.config);
-        self.propose(source, move |draft| {
-            let mut refused = BTreeMap::new();
+        let plan = move |draft: &mut Draft<'_>| {
+            let (mut made, mut refused) = (Vec::new(), BTreeMap::new());
             for name in names {
                 match draft.create_topic(default_topic(&config, &name)) {
-                    Ok(_) | Err(TopicError::Exists(_)) => {}
+                    Ok(_) => made.push(name),
+                    Err(TopicError::Exists(_)) => {}
                     Err(error) => _ = refused.insert(name, error),
                 }
             }
-            refused
-        })
-        .await
+            (made, refused)
+        };
+        let follow = |ended: Result<(Vec<String>, _), _>| {
+            let (made, refused) = ended?;
+            tell(&made);
+            Ok(refused)
+        };
+        self.propose_and(source, plan, follow).await
     }
 
     /// The topic of group offsets, made if it is not there.
@@ -75,8 +83,39 @@ fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverrides {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use riverrun_env::sim::SimEnv;
+
     use super::*;
+    use crate::aside;
     use crate::config::check_topic_configs;
+    use crate::start::open_broker;
+
+    #[test]
+    fn topics_that_are_made_are_told_of_though_the_request_goes() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        let runtime = aside::runtime().expect("a runtime");
+        let ((tell, is_told), (go_on, may_go_on)) = (mpsc::sync_channel(1), mpsc::sync_channel::<()>(1));
+        sim.fs.during_next_sync(move || {
+            tell.send(()).expect("the test waits");
+            may_go_on.recv_timeout(PATIENCE).expect("the test goes on");
+        });
+        let (hear, heard) = mpsc::sync_channel(1);
+        let request = runtime.spawn(async move {
+            let tell = move |made: &[String]| hear.send(made.to_vec()).expect("the test waits");
+            broker.catalog.create_missing_topics(Source::SOME, vec!["t".to_owned()], tell).await
+        });
+        is_told.recv_timeout(PATIENCE).expect("it begins");
+        request.abort();
+        assert!(runtime.block_on(request).is_err(), "its request has gone");
+        go_on.send(()).expect("it waits");
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(vec!["t".to_owned()]));
+    }
 
     #[test]
     fn the_offsets_topic_is_compacted_and_its_configs_are_valid() {

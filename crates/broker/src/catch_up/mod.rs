@@ -25,15 +25,19 @@ use parking_lot::Mutex;
 use riverrun_env::File;
 use riverrun_types::Offset;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use self::plan::{ColdSpell, FetchStart};
 use self::readers::{ReaderId, Readers, Stretch};
 use crate::context::ConnectionInfo;
-use crate::flow::inflate_offload::{InflatingLeave, Length};
+use crate::flow::inflate_offload::{InflatingLeave, Leave, Length};
 use crate::flow::source::Source;
 
 /// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
 const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the turn of a log dir is waited for. Those who have the turns may wait for a disk that hangs: a request
+/// that waits behind them goes on with what lies elsewhere.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// For whom something is read.
 #[derive(Clone, Copy, Debug)]
@@ -61,14 +65,14 @@ impl PartialEq for FileRef {
 
 /// The catch-up reads of a server.
 ///
-/// Invariants: `spells` holds a connection exactly while its next reads are expected to meet the disk. Nobody waits for the
-/// turn of one log dir while it has that of another.
+/// Invariants: `spells` holds the connections that there are, each with its cold spell, if it has one. Nobody waits for
+/// the turn of one log dir while it has that of another.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Turns to wait for each log dir.
     turns: Box<[Arc<InflatingLeave>]>,
     distance_bytes: u64,
-    spells: Mutex<HashMap<u64, ColdSpell>>,
+    spells: Mutex<HashMap<u64, Option<ColdSpell>>>,
     readers: Mutex<Readers<FileRef>>,
 }
 
@@ -119,10 +123,10 @@ impl CatchUp {
 
     /// A connection begins.
     pub(crate) fn begin(&self, connection: u64) {
-        self.spells.lock().insert(connection, ColdSpell::OF_NEWCOMER);
+        self.spells.lock().insert(connection, Some(ColdSpell::OF_NEWCOMER));
     }
 
-    /// A connection is gone.
+    /// A connection is gone. A read that it has begun may still end.
     pub(crate) fn end(&self, connection: u64) {
         self.spells.lock().remove(&connection);
         self.readers.lock().forget(connection);
@@ -130,46 +134,52 @@ impl CatchUp {
 
     /// Whether what the connection reads next is expected to meet the disk.
     pub(crate) fn has_spell(&self, connection: u64) -> bool {
-        self.spells.lock().contains_key(&connection)
+        self.spells.lock().get(&connection).is_some_and(Option::is_some)
     }
 
     /// The connection begins a fetch.
     pub(crate) fn begin_fetch(&self, connection: u64) -> FetchStart {
         let mut spells = self.spells.lock();
-        let Some(spell) = spells.get(&connection) else { return FetchStart::WARM };
-        let (start, left) = spell.begin_fetch();
-        match left {
-            Some(left) => spells.insert(connection, left),
-            None => spells.remove(&connection),
-        };
+        let Some(spell) = spells.get_mut(&connection) else { return FetchStart::WARM };
+        let Some((start, left)) = spell.map(ColdSpell::begin_fetch) else { return FetchStart::WARM };
+        *spell = left;
         start
     }
 
-    /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number.
-    /// The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are few: the runtime has
-    /// put another thread in the place of the one that waited.
-    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> T {
-        let done = self.wait_for_turn(log_dir, whose, Length::Unknown, work).await;
-        yield_now().await;
-        done
+    /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded
+    /// number. The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are
+    /// few: the runtime has put another thread in the place of the one that waited. None: it was not its turn within
+    /// [`TURN_WAIT_MAX`], and nothing was done.
+    pub(crate) async fn wait_aside<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        work: impl FnOnce() -> T,
+    ) -> Option<T> {
+        self.do_in_time(log_dir, whose, Length::Unknown, work).await
     }
 
     /// The same for reads of bounded size.
-    pub(crate) async fn read_aside<T>(&self, log_dir: usize, whose: Whose, read: impl FnOnce() -> T) -> T {
-        let done = self.read_on_thread(log_dir, whose, read).await;
-        yield_now().await;
-        done
+    pub(crate) async fn read_aside<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        read: impl FnOnce() -> T,
+    ) -> Option<T> {
+        self.do_in_time(log_dir, whose, Length::Piece, read).await
     }
 
-    /// The same for what must not be given up once it is done: nothing is waited for then. So what follows is done by the
-    /// thread that has waited, which is one too many: the caller yields before it does more.
+    /// The same for what must not be given up, however late its turn comes, and once it is done: nothing is waited for
+    /// then. So what follows is done by the thread that has waited, which is one too many: the caller yields before it
+    /// does more.
     pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,
         whose: Whose,
         read: impl FnOnce() -> T,
     ) -> T {
-        self.wait_for_turn(log_dir, whose, Length::Piece, read).await
+        let _turn = self.turn(log_dir, whose, Length::Piece).await;
+        tokio::task::block_in_place(read)
     }
 
     /// The same as [`Self::read_on_thread`], if it is its turn at once.
@@ -184,29 +194,38 @@ impl CatchUp {
         Some(tokio::task::block_in_place(read))
     }
 
-    async fn wait_for_turn<T>(
+    async fn do_in_time<T>(
         &self,
         log_dir: usize,
         whose: Whose,
         length: Length,
         work: impl FnOnce() -> T,
-    ) -> T {
+    ) -> Option<T> {
+        let turn = timeout(TURN_WAIT_MAX, self.turn(log_dir, whose, length)).await.ok()?;
+        let done = tokio::task::block_in_place(work);
+        drop(turn);
+        yield_now().await;
+        Some(done)
+    }
+
+    async fn turn(&self, log_dir: usize, whose: Whose, length: Length) -> Leave {
         let turns = &self.turns[log_dir];
-        let _turn = turns.get(turns.worker_of(whose.source, whose.connection, length)).await;
-        tokio::task::block_in_place(work)
+        turns.get(turns.worker_of(whose.source, whose.connection, length)).await
     }
 
     /// The connection has met records on the disk.
     pub(crate) fn met_disk(&self, connection: u64) {
-        let mut spells = self.spells.lock();
-        let spell = ColdSpell::since_disk(spells.get(&connection).copied());
-        spells.insert(connection, spell);
+        if let Some(spell) = self.spells.lock().get_mut(&connection) {
+            *spell = Some(ColdSpell::since_disk(*spell));
+        }
     }
 
     /// The connection's fetch has postponed the partition at `place`: the next one without a session begins there, so that
     /// those behind come to their turn.
     pub(crate) fn begin_next_at(&self, connection: u64, place: usize) {
-        self.spells.lock().insert(connection, ColdSpell::since_postponed(place));
+        if let Some(spell) = self.spells.lock().get_mut(&connection) {
+            *spell = Some(ColdSpell::since_postponed(place));
+        }
     }
 
     /// Notes a read; the result goes with it until it was sent, if it is far behind.
@@ -309,6 +328,16 @@ mod tests {
             assert!(begins_cold());
         }
         assert!(!begins_cold() && !catch_up.has_spell(5));
+    }
+
+    #[test]
+    fn nothing_stays_of_a_connection_whose_read_ends_after_it() {
+        let catch_up = CatchUp::new(1, 1, 0);
+        catch_up.begin(5);
+        catch_up.end(5);
+        catch_up.met_disk(5);
+        catch_up.begin_next_at(5, 1);
+        assert!(catch_up.spells.lock().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -7,7 +7,7 @@
 //! | moment | what is known by then | decision |
 //! |---|---|---|
 //! | a fetch begins | whether its connection has a cold spell | [`ColdSpell::begin_fetch`]: the [`Thread`], and where the pass begins |
-//! | a log dir comes up | whether the pass has found records | [`DirTurn`]: wait for a turn, take one if it is free, or need none |
+//! | a log dir comes up | whether records were found, and whether it hangs | [`DirTurn`]: await a turn, take a free one, or none |
 //! | a partition comes up | what the pass has spent, whose turn it is, whether a log has the records | [`Step`]: read it now, or postpone it |
 //! | its log was asked | how near the index is, how much has to be copied, what was proved | [`ReadEnd`]: read, or postponed after all |
 //! | a range is sent | which of its pages are cached | [`Thread::of_range`] |
@@ -129,14 +129,28 @@ pub(crate) enum DirTurn {
     Awaited(usize),
     /// If it is its turn in this log dir at once: who has found something holds memory, and waits for nothing more.
     IfFree(usize),
+    /// The log dir hangs, and the fetch wants records of others, which must not wait for it.
+    LeftOut,
+}
+
+/// What is known when the partitions of a log dir come up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirFacts {
+    /// None: they lie in none.
+    pub(crate) log_dir: Option<usize>,
+    /// Whether the pass has found records before.
+    pub(crate) has_found: bool,
+    /// Whether its disk answers nothing, while the fetch wants what lies elsewhere, too.
+    pub(crate) holds_up_others: bool,
 }
 
 impl DirTurn {
-    pub(crate) fn of(log_dir: Option<usize>, has_found: bool) -> Self {
-        match (log_dir, has_found) {
-            (None, _) => Self::NotNeeded,
-            (Some(log_dir), false) => Self::Awaited(log_dir),
-            (Some(log_dir), true) => Self::IfFree(log_dir),
+    pub(crate) fn of(facts: DirFacts) -> Self {
+        match facts {
+            DirFacts { log_dir: None, .. } => Self::NotNeeded,
+            DirFacts { holds_up_others: true, .. } => Self::LeftOut,
+            DirFacts { log_dir: Some(log_dir), has_found: false, .. } => Self::Awaited(log_dir),
+            DirFacts { log_dir: Some(log_dir), has_found: true, .. } => Self::IfFree(log_dir),
         }
     }
 }
@@ -148,6 +162,8 @@ pub(crate) enum TurnOf {
     This,
     /// That of others, who keep it for longer than this pass waits.
     Others,
+    /// Nobody's for this pass: the log dir hangs.
+    Nobodys,
 }
 
 /// What a pass does with a partition.
@@ -157,6 +173,8 @@ pub(crate) enum Step {
     Read,
     /// Leaves its records to a later pass, and opens nothing.
     Postpone,
+    /// The same, and nobody need come again at once: the disk does not answer.
+    LeaveOut,
 }
 
 /// How the read of a partition has ended.
@@ -171,6 +189,8 @@ pub(crate) enum ReadEnd {
     },
     /// It was not begun ([`Step::Postpone`]).
     Postponed,
+    /// It was not begun ([`Step::LeaveOut`]).
+    LeftOut,
     /// The index is so far from its records that to find them takes longer than the thread's patience.
     FarFromIndex,
     /// More has to be copied than a thread may that serves others.
@@ -187,7 +207,7 @@ impl ReadEnd {
     fn is_postponed(self) -> bool {
         match self {
             Self::Postponed | Self::FarFromIndex | Self::TooMuchToCopy => true,
-            Self::Done { .. } | Self::NoDescriptor => false,
+            Self::Done { .. } | Self::LeftOut | Self::NoDescriptor => false,
         }
     }
 
@@ -196,7 +216,8 @@ impl ReadEnd {
     pub(crate) fn meets_disk(self) -> bool {
         match self {
             Self::Done { met_disk, .. } => met_disk,
-            Self::FarFromIndex | Self::TooMuchToCopy => true,
+            // Its next reads must not meet a disk that hangs on a thread that serves others.
+            Self::LeftOut | Self::FarFromIndex | Self::TooMuchToCopy => true,
             Self::Postponed | Self::NoDescriptor => false,
         }
     }
@@ -206,7 +227,7 @@ impl ReadEnd {
         match self {
             Self::Done { proved_bytes, .. } => proved_bytes,
             Self::FarFromIndex => PROVED_BYTES_MAX,
-            Self::Postponed | Self::TooMuchToCopy | Self::NoDescriptor => 0,
+            Self::Postponed | Self::LeftOut | Self::TooMuchToCopy | Self::NoDescriptor => 0,
         }
     }
 }
@@ -265,6 +286,7 @@ impl PassPlan {
     pub(crate) fn step(&self, turn: TurnOf, may_meet_disk: bool) -> Step {
         match (turn, may_meet_disk, self.cost.is_enough()) {
             (_, false, _) | (TurnOf::This, true, false) => Step::Read,
+            (TurnOf::Nobodys, true, _) => Step::LeaveOut,
             (TurnOf::Others, true, _) | (_, true, true) => Step::Postpone,
         }
     }

@@ -115,6 +115,8 @@ enum Resolved {
     },
     /// Of a partition that nobody has opened nothing is known.
     Postponed(Option<Replica>),
+    /// The same, while its log dir hangs.
+    LeftOut(Option<Replica>),
 }
 
 impl PartitionRead<'_> {
@@ -134,13 +136,16 @@ impl PartitionRead<'_> {
                 }
             }
             // A pass that postpones something is answered at once: nothing waits for more of it.
-            Ok(Resolved::Postponed(replica)) => {
-                let known = replica.as_ref().map(Replica::known_range);
-                (Answer::postponed(known, self.wanted), ReadEnd::Postponed)
-            }
+            Ok(Resolved::Postponed(replica)) => (self.unread(replica.as_ref()), ReadEnd::Postponed),
+            // The fetch waits for what it wants elsewhere, and for nothing of this partition.
+            Ok(Resolved::LeftOut(replica)) => (self.unread(replica.as_ref()), ReadEnd::LeftOut),
             Err(code) => (Answer::error(code), ReadEnd::WARM),
         };
         Finished { answer: Answer { leader_epoch, ..answer }, end, was_open }
+    }
+
+    fn unread(&self, replica: Option<&Replica>) -> Answer {
+        Answer::postponed(replica.map(Replica::known_range), self.wanted)
     }
 
     /// Finds what is wanted, and tells the partition's epoch as soon as the topic is known. What is postponed is not opened.
@@ -155,8 +160,10 @@ impl PartitionRead<'_> {
         broker.check_epoch(topic, index, wanted.current_leader_epoch)?;
         let in_use = broker.replicas.in_use(topic, index)?;
         let may_meet_disk = in_use.as_ref().is_none_or(Replica::takes_turns);
-        if self.pass.step(self.turn, may_meet_disk) == Step::Postpone {
-            return Ok(Resolved::Postponed(in_use));
+        match self.pass.step(self.turn, may_meet_disk) {
+            Step::Read => {}
+            Step::Postpone => return Ok(Resolved::Postponed(in_use)),
+            Step::LeaveOut => return Ok(Resolved::LeftOut(in_use)),
         }
         let is_open = in_use.as_ref().is_some_and(Replica::is_open);
         let replica = in_use.map_or_else(|| broker.replicas.find(topic, index), Ok)?;

@@ -28,7 +28,11 @@ fn start(sim: &SimEnv) -> Arc<Broker> {
     // One read of each log dir at once.
     let options = [("data.dir", "/data"), ("log.dirs", LOG_DIRS), ("catchup.reads.max", "1")];
     let config = BrokerConfig::from_pairs(options).expect("valid");
-    open_broker(sim.env(), config).expect("starts")
+    let broker = open_broker(sim.env(), config).expect("starts");
+    // A connection of which it is known that it is not cold.
+    broker.catch_up.begin(1);
+    broker.catch_up.begin_fetch(1);
+    broker
 }
 
 fn context() -> RequestContext {
@@ -319,5 +323,17 @@ fn fetches_aside_have_no_turn_while_they_wait_for_that_of_a_log_dir() {
         for fetch in fetches {
             assert!(fetch.await.expect("ends") > 0);
         }
+    });
+}
+
+#[test]
+fn a_fetch_is_answered_though_the_turn_of_a_log_dir_never_comes() {
+    let sim = SimEnv::new(1);
+    let (broker, topic) = cold(&sim, &[(1, 100), (1, 100)]);
+    let dir_of = |index| broker.replicas.log_dir(PartitionId { topic: topic.id, index }).expect("placed");
+    runtime().block_on(async {
+        let _held = hold_turn(&broker, dir_of(0)).await;
+        let fetched = timeout(PATIENCE, first_fetch(Arc::clone(&broker), 10, vec![0, 1])).await;
+        assert_eq!(fetched.expect("in time"), [false, true]);
     });
 }

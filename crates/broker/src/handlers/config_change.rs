@@ -14,7 +14,6 @@ use crate::config::{ConfigChange, GroupOverrides, TopicOverrides, is_dynamic, li
 use crate::context::{Operation, RequestContext, Resource};
 use crate::cordon::Cordon;
 use crate::error;
-use crate::flow::source::Source;
 use crate::log_limit::Change;
 use crate::metadata::NOT_CHANGED;
 use crate::metadata::{Draft, Image, NodeImage};
@@ -200,11 +199,7 @@ pub(crate) async fn change_all<R: From<Answer>>(
         if twice.contains(resource) { Err(repeated()) } else { wish }
     };
     let wishes = resources.iter().zip(wishes).map(once).collect();
-    let outcomes = carry_out(broker, context.source(), wishes, only_validate).await;
-    if !only_validate {
-        let altered = told.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        changes::tell(context, Change::ConfigsAltered, altered.map(|(told, _)| told.as_str()));
-    }
+    let outcomes = carry_out(broker, context, told, wishes, only_validate).await;
     let answered = resources.into_iter().zip(outcomes);
     answered
         .map(|((resource_type, name), outcome)| Answer::new(resource_type, name, outcome).into())
@@ -226,20 +221,27 @@ fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(
     resources.filter(|resource| !seen.insert(*resource)).collect()
 }
 
-/// The changes of all resources become durable together.
+/// The changes of all resources become durable together. `told` are those changes as the log tells of them, one for
+/// each wish.
 async fn carry_out(
     broker: &Arc<Broker>,
-    source: Source,
+    context: &RequestContext,
+    told: Vec<String>,
     wishes: Vec<Result<Wish, Refusal>>,
     only_validate: bool,
 ) -> Vec<Result<(), Refusal>> {
-    let count = wishes.len();
+    let (count, source) = (wishes.len(), context.source());
     let altered = if only_validate {
         broker.catalog.rehearse(source, move |draft| alter_all(draft, wishes)).await
     } else {
         let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
-        let replicas = Arc::clone(&broker.replicas);
-        let follow = move |altered: Result<_, _>| altered.inspect(|_| replicas.apply_topic_configs(&touched));
+        let (of_change, replicas) = (context.clone(), Arc::clone(&broker.replicas));
+        let end = move |outcomes: &Vec<Result<(), Refusal>>| {
+            replicas.apply_topic_configs(&touched);
+            let altered = told.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
+            changes::tell(&of_change, Change::ConfigsAltered, altered.map(|(told, _)| told.as_str()));
+        };
+        let follow = |altered: Result<_, _>| altered.inspect(end);
         broker.catalog.propose_and(source, move |draft| alter_all(draft, wishes), follow).await
     };
     altered.unwrap_or_else(|failed| {

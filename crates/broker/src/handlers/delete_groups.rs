@@ -21,31 +21,52 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> DeleteGroupsResponse<'static> {
     let mut results = Vec::with_capacity(request.groups_names.len());
+    let mut deleted = Deleted { context, groups: Vec::new() };
     for (group, allowed) in once(&request.groups_names, GROUPS_MAX, |group| &**group) {
         results.push(match allowed {
-            Ok(()) => delete(broker, context, group).await,
+            Ok(()) => delete(broker, group, &mut deleted).await,
             Err(code) => refused(group, code),
         });
     }
-    let deleted = results.iter().filter(|result| result.error_code == ErrorCode::NONE.0);
-    changes::tell(context, Change::GroupsDeleted, deleted.map(|result| &*result.group_id));
     DeleteGroupsResponse { results, ..Default::default() }
 }
 
-async fn delete(
+/// Groups that their shards have deleted, but for those of which it is known that this will not be durable.
+///
+/// They are told of when the request ends, also where its client leaves before the last of them is durable.
+struct Deleted<'r> {
+    context: &'r RequestContext,
+    groups: Vec<&'r str>,
+}
+
+impl Drop for Deleted<'_> {
+    fn drop(&mut self) {
+        changes::tell(self.context, Change::GroupsDeleted, self.groups.iter().copied());
+    }
+}
+
+async fn delete<'r>(
     broker: &Arc<Broker>,
-    context: &RequestContext,
-    group: &str,
+    group: &'r str,
+    deleted: &mut Deleted<'r>,
 ) -> DeletableGroupResult<'static> {
+    let (context, before) = (deleted.context, deleted.groups.len());
     if !context.authorize(Operation::Delete, Resource::Group(group)) {
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let cost = |shard: &Shard| shard.cost_of_all(group);
-    let deleted = broker.groups.change(context, group, cost, |shard, _| {
+    let groups = &mut deleted.groups;
+    let changed = broker.groups.change(context, group, cost, |shard, _| {
         let (result, records) = shard.delete_group(group);
+        if result.error_code == ErrorCode::NONE.0 {
+            groups.push(group);
+        }
         (result, Step { records, ..Step::default() })
     });
-    deleted.await.unwrap_or_else(|code| refused(group, code))
+    changed.await.unwrap_or_else(|code| {
+        deleted.groups.truncate(before);
+        refused(group, code)
+    })
 }
 
 fn refused(group: &str, code: ErrorCode) -> DeletableGroupResult<'static> {

@@ -5,9 +5,10 @@
 //! to go there, of which there is none here. Each may be asked for from the version on that came with it. Nothing at or
 //! above the high watermark is shown.
 //!
-//! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up reads
-//! are, and gives its turn to others after some milliseconds, at the end of a batch. What it has to inflate keeps no thread
-//! of the network busy: these requests are always worked on aside.
+//! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up
+//! reads are, and gives its turn to others after some milliseconds, at the end of a batch. What it has to inflate keeps
+//! no thread of the network busy: these requests are always worked on aside. Where there are several log dirs, one that
+//! hangs is not searched: its partitions are answered with an error after which clients ask again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -145,6 +146,13 @@ impl Listing<'_> {
         while let Some(question) = questions.get(answers.len())
             && self.searched_dir(*question) == Some(log_dir)
         {
+            if self.hangs(log_dir) {
+                under_way = None;
+                let refused = Err(ErrorCode::KAFKA_STORAGE_ERROR);
+                answers.push(response(question.asked.partition_index, refused));
+                continue;
+            }
+            // If its turn does not come in time, the dir may hang.
             let search_on = || self.search_on(log_dir, questions, answers, &mut under_way);
             self.broker.catch_up.wait_aside(log_dir, whose, search_on).await;
         }
@@ -178,6 +186,11 @@ impl Listing<'_> {
                 return;
             }
         }
+    }
+
+    /// Whether a log dir holds up those who want something of others.
+    fn hangs(&self, log_dir: usize) -> bool {
+        self.broker.logs.dir_count() > 1 && self.broker.logs.dir_hangs(log_dir)
     }
 
     /// The log dir in which a question has segments searched, if it does in any.
@@ -314,8 +327,11 @@ mod tests {
     fn a_search_by_time_that_waits_for_the_disk_holds_up_no_other_connection() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .expect("a runtime");
         for timestamp in [0, MAX_TIMESTAMP] {
             let (tell, told) = sync_channel(1);
             let has_waited = Arc::new(AtomicBool::new(false));

@@ -152,10 +152,12 @@ async fn make(
     if names.is_empty() {
         return BTreeMap::new();
     }
-    match broker.catalog.create_missing_topics(context.source(), names.clone()).await {
+    let of_change = context.clone();
+    let tell = move |made: &[String]| {
+        changes::tell(&of_change, Change::TopicsCreated, made.iter().map(String::as_str));
+    };
+    match broker.catalog.create_missing_topics(context.source(), names.clone(), tell).await {
         Ok(refused) => {
-            let made = names.iter().filter(|name| !refused.contains_key(*name));
-            changes::tell(context, Change::TopicsCreated, made.map(String::as_str));
             refused.iter().map(|(name, reason)| (name.clone(), error::topic_error(reason))).collect()
         }
         Err(failed) => {

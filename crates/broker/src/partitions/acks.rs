@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
@@ -26,33 +26,57 @@ pub(crate) trait Acknowledge: Send + Sync + fmt::Debug {
     fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>);
 }
 
+/// Entries of targets that are gone are looked for once there are so many.
+const CLEARED_FROM: usize = 64;
+
 #[derive(Debug)]
 struct Entry {
     staged: Appended,
     acks: Acks,
     ticket: u64,
-    target: Arc<dyn Acknowledge>,
+    /// Gone once its client waits no longer.
+    target: Weak<dyn Acknowledge>,
+}
+
+/// The entries of one partition.
+#[derive(Debug, Default)]
+struct Entries {
+    queue: VecDeque<Entry>,
+    /// How many were left when those of targets that are gone were taken out.
+    left: usize,
+}
+
+impl Entries {
+    fn push(&mut self, entry: Entry) {
+        if self.queue.len() >= 2 * self.left.max(CLEARED_FROM / 2) {
+            self.queue.retain(|entry| entry.target.strong_count() > 0);
+            self.left = self.queue.len();
+        }
+        // Two connections may stage in one order and come here in the other.
+        let last = entry.staged.last_offset;
+        let before = self.queue.iter().rposition(|other| other.staged.last_offset <= last);
+        self.queue.insert(before.map_or(0, |before| before + 1), entry);
+    }
 }
 
 /// The waiting ones of one partition.
 ///
-/// Invariants: `entries` are in the order of their offsets.
+/// Invariants: `entries` are in the order of their offsets. Those of targets that are gone are about as many as the
+/// others at most, or a few, so that a producer that resends and does not wait adds nothing while nothing becomes
+/// durable.
 #[derive(Debug, Default)]
 pub(super) struct AckQueue {
-    entries: Mutex<VecDeque<Entry>>,
+    entries: Mutex<Entries>,
 }
 
 /// What came of a staged batch, if that is decided.
 pub(super) type Decision = Option<Result<(), NotDurable>>;
 
 impl AckQueue {
-    /// Has `target` told. Whoever calls this calls [`Self::decide`] after it with what is known after it, because
-    /// watermarks may have moved in between.
-    pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
-        let mut entries = self.entries.lock();
-        // Two connections may stage in one order and come here in the other.
-        let before = entries.iter().rposition(|entry| entry.staged.last_offset <= staged.last_offset);
-        entries.insert(before.map_or(0, |before| before + 1), Entry { staged, acks, ticket, target });
+    /// Has `target` told, as long as it is there. Whoever calls this calls [`Self::decide`] after it with what is known
+    /// after it, because watermarks may have moved in between.
+    pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Weak<dyn Acknowledge>) {
+        self.entries.lock().push(Entry { staged, acks, ticket, target });
     }
 
     /// Tells those of whom it is decided, from the front on to the first of whom it is not.
@@ -60,23 +84,26 @@ impl AckQueue {
         let mut is_last = false;
         while !is_last {
             let mut entries = self.entries.lock();
-            let outcome = entries.front().and_then(|entry| judge(entry.staged, entry.acks));
-            let Some((outcome, entry)) = outcome.zip(entries.pop_front_if(|_| outcome.is_some())) else {
+            let outcome = entries.queue.front().and_then(|entry| judge(entry.staged, entry.acks));
+            let Some((outcome, entry)) = outcome.zip(entries.queue.pop_front_if(|_| outcome.is_some()))
+            else {
                 return;
             };
             // Who comes after that decides for himself.
-            is_last = entries.is_empty();
+            is_last = entries.queue.is_empty();
             drop(entries);
-            entry.target.decided(entry.ticket, outcome);
+            if let Some(target) = entry.target.upgrade() {
+                target.decided(entry.ticket, outcome);
+            }
         }
     }
 
     /// Tells all of whom it is decided, wherever they stand: losses do not come in the order of offsets.
     pub(super) fn decide_all(&self, judge: impl Fn(Appended, Acks) -> Decision) {
         let mut told = Vec::new();
-        self.entries.lock().retain(|entry| match judge(entry.staged, entry.acks) {
+        self.entries.lock().queue.retain(|entry| match judge(entry.staged, entry.acks) {
             Some(outcome) => {
-                told.push((Arc::clone(&entry.target), entry.ticket, outcome));
+                told.extend(entry.target.upgrade().map(|target| (target, entry.ticket, outcome)));
                 false
             }
             None => true,
@@ -88,12 +115,12 @@ impl AckQueue {
 
     /// Whether somebody waits.
     pub(super) fn any(&self) -> bool {
-        !self.entries.lock().is_empty()
+        !self.entries.lock().queue.is_empty()
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.entries.lock().len()
+        self.entries.lock().queue.len()
     }
 }
 
@@ -143,6 +170,7 @@ impl Acknowledge for AckWaiter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use riverrun_types::Offset;
@@ -158,6 +186,11 @@ mod tests {
         fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>) {
             self.0.lock().push((ticket, outcome.is_ok()));
         }
+    }
+
+    fn weak<T: Acknowledge + 'static>(target: &Arc<T>) -> Weak<dyn Acknowledge> {
+        let target: Weak<T> = Arc::downgrade(target);
+        target
     }
 
     fn staged(last: i64) -> Appended {
@@ -180,7 +213,7 @@ mod tests {
     fn each_is_told_once_when_its_end_is_reached_whatever_the_order_of_coming() {
         let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
         for last in [3, 1, 2, 5] {
-            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));
         }
         queue.decide(up_to(0));
         assert!(told.0.lock().is_empty());
@@ -196,12 +229,30 @@ mod tests {
     fn losses_are_told_wherever_they_stand() {
         let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
         for last in [1, 2, 3] {
-            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));
         }
         queue.decide_all(|staged, _| (staged.last_offset == Offset(2)).then_some(Err(NotDurable)));
         assert_eq!(*told.0.lock(), [(2, false)]);
         queue.decide(up_to(9));
         assert_eq!(*told.0.lock(), [(2, false), (1, true), (3, true)]);
+    }
+
+    #[test]
+    fn acks_that_nobody_waits_for_do_not_pile_up() {
+        let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
+        for last in 0..100 {
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));
+        }
+        for _ in 0..10_000 {
+            let waiter = Arc::new(AckWaiter::default());
+            waiter.expect_one();
+            queue.push(staged(50), Acks::All, 0, weak(&waiter));
+        }
+        assert!(queue.len() <= 2 * 100, "{}", queue.len());
+        queue.decide(up_to(98));
+        queue.decide_all(|_, _| Some(Err(NotDurable)));
+        let tickets: Vec<_> = told.0.lock().iter().map(|(ticket, _)| *ticket).collect();
+        assert_eq!(tickets, (0..100).collect::<Vec<_>>());
     }
 
     #[tokio::test]
@@ -210,7 +261,7 @@ mod tests {
         let waiter = Arc::new(AckWaiter::default());
         for (ticket, queue) in [(0, &one), (1, &other)] {
             waiter.expect_one();
-            queue.push(staged(1), Acks::All, ticket, Arc::clone(&waiter) as _);
+            queue.push(staged(1), Acks::All, ticket, weak(&waiter));
         }
         let short = Duration::from_millis(5);
         assert!(timeout(short, waiter.decided()).await.is_err());

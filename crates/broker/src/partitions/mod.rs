@@ -17,11 +17,15 @@ use std::sync::{Arc, Weak};
 use bytes::BytesMut;
 use parking_lot::{Mutex, RwLock};
 use riverrun_env::prefetch_arc;
+#[cfg(test)]
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
 use riverrun_types::{
-    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, Watermarks, ack_offset, visible_offset,
+    Acks, DurabilityLevel, Offset, PartitionId, TopicId, Watermarks, ack_offset, visible_offset,
 };
+
+#[cfg(test)]
+use riverrun_types::LeaderEpoch;
 
 use acks::{AckQueue, Decision};
 pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
@@ -92,8 +96,10 @@ impl Partition {
     }
 
     /// Has `target` told under `ticket` when it is decided what comes of a staged batch; that may be at once.
+    /// A target that nobody else keeps is told nothing.
+    #[expect(clippy::needless_pass_by_value, reason = "callers hand in a clone of what they share")]
     pub(crate) fn await_ack(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
-        self.acks.push(staged, acks, ticket, target);
+        self.acks.push(staged, acks, ticket, Arc::downgrade(&target));
         // Whatever is not decided by now meets it in the queue when it is.
         match self.judge()(staged, acks) {
             None => {}
@@ -178,6 +184,7 @@ impl LogObserver for Partition {
 }
 
 /// What is needed to open a partition that is not open yet.
+#[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct Placement {
     pub(crate) id: PartitionId,
@@ -234,16 +241,23 @@ impl Partitions {
 
     /// The partition, opened (and recovered, if it must be) at the first touch. Two callers at once share one
     /// recovery, which is the log's business, and one of the two partitions made here, before either is used.
-    pub(crate) fn open(&self, placement: &Placement) -> Result<Arc<Partition>, LogError> {
-        if let Some(partition) = self.get(placement.id) {
+    ///
+    /// `find` gives its log the options that it has now: the caller's may be older than what the log was told meanwhile.
+    pub(crate) fn open_in(
+        &self,
+        id: PartitionId,
+        dir: usize,
+        find: impl FnOnce(&LogStore) -> Result<Arc<PartitionLog>, LogError>,
+    ) -> Result<Arc<Partition>, LogError> {
+        if let Some(partition) = self.get(id) {
             return Ok(partition);
         }
-        let opened = Arc::new(self.recover(placement)?);
+        let opened = Arc::new(self.recover(id, dir, find)?);
         let mut open = self.open.write();
-        if self.withdrawn.lock().contains(&placement.id.topic) {
+        if self.withdrawn.lock().contains(&id.topic) {
             return Err(LogError::Closed);
         }
-        let partition = Arc::clone(open.entry(placement.id).or_insert(opened));
+        let partition = Arc::clone(open.entry(id).or_insert(opened));
         drop(open);
         let observer: Weak<Partition> = Arc::downgrade(&partition);
         partition.log.observe(observer);
@@ -252,15 +266,23 @@ impl Partitions {
         Ok(partition)
     }
 
-    fn recover(&self, placement: &Placement) -> Result<Partition, LogError> {
-        let open = || {
-            let config = Arc::clone(&placement.config);
-            let log = self.logs.partition(placement.id, placement.dir, config, placement.epoch)?;
-            Partition::new(placement.id, log)
-        };
+    /// The same with options that do not change.
+    #[cfg(test)]
+    pub(crate) fn open(&self, placement: &Placement) -> Result<Arc<Partition>, LogError> {
+        let Placement { id, dir, ref config, epoch } = *placement;
+        self.open_in(id, dir, |logs| logs.partition(id, dir, Arc::clone(config), epoch))
+    }
+
+    fn recover(
+        &self,
+        id: PartitionId,
+        dir: usize,
+        find: impl FnOnce(&LogStore) -> Result<Arc<PartitionLog>, LogError>,
+    ) -> Result<Partition, LogError> {
+        let open = || Partition::new(id, find(&self.logs)?);
         // Of a new partition it is a matter of microseconds. Where the disk may be waited for, other connections' work moves
         // to another thread meanwhile.
-        let is_slow = self.logs.may_open_slowly(placement.id, placement.dir);
+        let is_slow = self.logs.may_open_slowly(id, dir);
         if is_slow { without_the_thread(open) } else { open() }
     }
 

@@ -11,7 +11,7 @@ mod staged;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use riverrun_log::config::LogConfig;
 use riverrun_log::{LogError, LogStore};
 use riverrun_protocol::ErrorCode;
@@ -26,7 +26,11 @@ use crate::error;
 use crate::log_limit::{REMOVAL_TROUBLE, STORAGE_TROUBLE};
 use crate::metadata::{Store, Topic};
 use crate::mounts::{MountedQueue, Mounts};
-use crate::partitions::{Partition, Partitions, Placement};
+use crate::partitions::{Partition, Partitions};
+
+/// Locks under which logs are told their options. Whoever tells a log that is being closed may wait for its disk, and
+/// keeps few others from theirs.
+const TELLING_LOCKS: usize = 64;
 
 /// The partitions that this node serves.
 #[derive(Debug)]
@@ -38,8 +42,8 @@ pub(crate) struct Replicas {
     mounts: Arc<Mounts>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
-    /// Held while open logs are told the options of an image, so that the last they hear is the newest.
-    applying_configs: Mutex<()>,
+    /// One of these is held while a log is told the options of the newest image, so that the options never go back.
+    telling_configs: [Mutex<()>; TELLING_LOCKS],
 }
 
 impl Replicas {
@@ -57,7 +61,7 @@ impl Replicas {
             partitions: Arc::clone(partitions),
             mounts: Arc::clone(mounts),
             open_failures: OpenFailures::default(),
-            applying_configs: Mutex::default(),
+            telling_configs: [const { Mutex::new(()) }; TELLING_LOCKS],
         }
     }
 
@@ -114,13 +118,15 @@ impl Replicas {
         }
         let dir = self.log_dir(id).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         let epoch = self.leader_epoch(topic, index);
-        let placement = Placement { id, dir, config: self.log_config(topic), epoch };
-        let opened = self
-            .partitions
-            .open(&placement)
-            .map_err(|error| self.note_open_failure(topic, placement.id, &error))?;
+        let find = |logs: &LogStore| {
+            let _telling = self.telling_config(id);
+            let config = self.newest_config(topic.id).unwrap_or_else(|| self.log_config(topic));
+            logs.partition(id, dir, config, epoch)
+        };
+        let opened = self.partitions.open_in(id, dir, find);
+        let opened = opened.map_err(|error| self.note_open_failure(topic, id, &error))?;
         self.open_failures.forget(id);
-        self.check_still_current(topic, &placement)?;
+        self.check_still_there(id, dir)?;
         Ok(opened)
     }
 
@@ -133,16 +139,25 @@ impl Replicas {
     /// Tells the logs of topics their options as they are now, also those that are open although nobody uses their
     /// partitions. Others read them when they are opened.
     pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
-        let _applying = self.applying_configs.lock();
         let image = self.metadata.image();
-        for topic in topics.iter().filter_map(|id| image.cluster.topic_by_id(*id)) {
-            let config = self.log_config(topic);
-            for (id, dir) in image.node.placed(topic.id) {
-                if let Some(log) = self.logs.handle(id, dir) {
-                    log.set_config(Arc::clone(&config));
-                }
+        for (id, dir) in topics.iter().flat_map(|topic| image.node.placed(*topic)) {
+            let _telling = self.telling_config(id);
+            if let Some(log) = self.logs.handle(id, dir)
+                && let Some(config) = self.newest_config(id.topic)
+            {
+                log.set_config(config);
             }
         }
+    }
+
+    fn telling_config(&self, id: PartitionId) -> MutexGuard<'_, ()> {
+        let number = usize::from(id.topic.0[15]) + usize::try_from(id.index).unwrap_or_default();
+        self.telling_configs[number % TELLING_LOCKS].lock()
+    }
+
+    /// The options of a topic's logs as they are now, if it is still there.
+    fn newest_config(&self, topic: TopicId) -> Option<Arc<LogConfig>> {
+        self.metadata.cluster().topic_by_id(topic).map(|topic| self.log_config(topic))
     }
 
     /// Notes that a partition cannot be opened, and answers what clients are told.
@@ -158,24 +173,19 @@ impl Replicas {
         code
     }
 
-    /// The image may have moved on while a partition was being opened by an older one: the topic is gone, or has
-    /// other options. Whoever changes the image does so before looking for open partitions, so one of the two
-    /// always sees the other.
-    fn check_still_current(&self, topic: &Topic, placement: &Placement) -> Result<(), ErrorCode> {
-        let image = self.metadata.cluster();
-        let Some(current) = image.topic_by_id(topic.id) else {
-            self.partitions.remove(placement.id);
-            if let Err(error) = self.logs.delete(placement.id, placement.dir) {
-                REMOVAL_TROUBLE.warn(|suppressed| {
-                    tracing::warn!(partition = %placement.id, %error, suppressed, "files of a deleted topic stay");
-                });
-            }
-            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
-        };
-        if !Arc::ptr_eq(&current.configs, &topic.configs) {
-            self.apply_topic_configs(&[topic.id]);
+    /// The image may have moved on while a partition was being opened by an older one: the topic is gone. Whoever
+    /// changes the image does so before looking for open partitions, so one of the two always sees the other.
+    fn check_still_there(&self, id: PartitionId, dir: usize) -> Result<(), ErrorCode> {
+        if self.metadata.cluster().topic_by_id(id.topic).is_some() {
+            return Ok(());
         }
-        Ok(())
+        self.partitions.remove(id);
+        if let Err(error) = self.logs.delete(id, dir) {
+            REMOVAL_TROUBLE.warn(|suppressed| {
+                tracing::warn!(partition = %id, %error, suppressed, "files of a deleted topic stay");
+            });
+        }
+        Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
     }
 }
 

@@ -8,13 +8,16 @@ use riverrun_broker::{Server, StopError};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{Env, FileSystem};
 use riverrun_protocol::create_topics_request::CreatableTopic;
+use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::{
-    CreateTopicsRequest, DeleteTopicsRequest, DescribeLogDirsRequest, ErrorCode, ProduceRequest,
+    CreateTopicsRequest, DeleteTopicsRequest, DescribeLogDirsRequest, ErrorCode, ListOffsetsRequest,
+    ProduceRequest,
 };
 
 use crate::admin_port::get;
 use crate::support::{
-    Client, PATIENCE, assert_serves, batch, configured, create_topic, produce, produce_request,
+    Client, FETCH_BY_NAME, PATIENCE, assert_serves, batch, configured, create_topic, fetch_request, produce,
+    produce_request, records,
 };
 
 /// A server on these log dirs, with these options beside.
@@ -148,6 +151,50 @@ fn a_log_dir_that_hangs_holds_up_nobody_at_a_level_without_a_journal() {
         produce(&mut client, "t", hung, &small);
         server.stop().expect("in order");
     }
+}
+
+#[test]
+fn consumers_of_a_log_dir_wait_for_no_other_one_that_hangs() {
+    let Scene { sim, server, admin, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
+    Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
+    expect_health(admin, "/two does not answer: a write to partition t-");
+    let mut request = fetch_request("t", hung, 0);
+    request.topics[0].partitions.extend(fetch_request("t", well, 0).topics.remove(0).partitions);
+    request.max_wait_ms = 60_000;
+    // More than may wait for a log dir at once. A client that asks again is answered alike.
+    for _ in 0..8 {
+        let mut client = Client::new(&server);
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let [of_hung, of_well] =
+                <[_; 2]>::try_from(client.call(&request, FETCH_BY_NAME).responses.remove(0).partitions)
+                    .expect("two partitions");
+            assert_eq!((of_hung.error_code, of_well.error_code), (0, 0));
+            assert!(records(&of_hung).is_empty());
+            if !records(&of_well).is_empty() {
+                break;
+            }
+        }
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    }
+    sim.fs.hang_device(None);
+    server.stop().expect("in order");
+}
+
+#[test]
+fn searches_of_a_log_dir_wait_for_no_other_one_that_hangs() {
+    let Scene { sim, server, admin, mut client, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
+    Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
+    expect_health(admin, "/two does not answer: a write to partition t-");
+    let asked =
+        |index| ListOffsetsPartition { partition_index: index, timestamp: 0, current_leader_epoch: -1 };
+    let topic = ListOffsetsTopic { name: "t".into(), partitions: vec![asked(hung), asked(well)] };
+    let request = ListOffsetsRequest { topics: vec![topic], ..Default::default() };
+    let found = client.call(&request, 7).topics.remove(0).partitions;
+    assert_eq!(ErrorCode(found[0].error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!((found[1].error_code, found[1].offset), (0, 0));
+    sim.fs.hang_device(None);
+    server.stop().expect("in order");
 }
 
 #[test]

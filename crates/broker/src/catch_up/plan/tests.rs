@@ -62,13 +62,18 @@ fn a_spell_ends_with_its_last_fetch_and_keeps_its_place() {
 #[test]
 fn only_a_pass_without_records_waits_for_a_turn() {
     let table = [
-        (None, false, DirTurn::NotNeeded),
-        (None, true, DirTurn::NotNeeded),
-        (Some(3), false, DirTurn::Awaited(3)),
-        (Some(3), true, DirTurn::IfFree(3)),
+        (None, false, false, DirTurn::NotNeeded),
+        (None, true, false, DirTurn::NotNeeded),
+        (None, false, true, DirTurn::NotNeeded),
+        (None, true, true, DirTurn::NotNeeded),
+        (Some(3), false, false, DirTurn::Awaited(3)),
+        (Some(3), true, false, DirTurn::IfFree(3)),
+        (Some(3), false, true, DirTurn::LeftOut),
+        (Some(3), true, true, DirTurn::LeftOut),
     ];
-    for (log_dir, has_found, turn) in table {
-        assert_eq!(DirTurn::of(log_dir, has_found), turn, "{log_dir:?} {has_found}");
+    for (log_dir, has_found, holds_up_others, turn) in table {
+        let facts = DirFacts { log_dir, has_found, holds_up_others };
+        assert_eq!(DirTurn::of(facts), turn, "{facts:?}");
     }
 }
 
@@ -82,6 +87,7 @@ fn what_may_meet_the_disk_is_read_until_enough_was_spent() {
         (ReadEnd::FarFromIndex, Duration::ZERO, true),
         (ReadEnd::TooMuchToCopy, Duration::ZERO, false),
         (ReadEnd::Postponed, Duration::ZERO, false),
+        (ReadEnd::LeftOut, Duration::ZERO, false),
         (ReadEnd::NoDescriptor, Duration::ZERO, true),
     ];
     for (end, time, is_enough) in costs {
@@ -92,6 +98,8 @@ fn what_may_meet_the_disk_is_read_until_enough_was_spent() {
             (TurnOf::This, false, Step::Read),
             (TurnOf::Others, true, Step::Postpone),
             (TurnOf::Others, false, Step::Read),
+            (TurnOf::Nobodys, true, Step::LeaveOut),
+            (TurnOf::Nobodys, false, Step::Read),
         ];
         for (turn, may_meet_disk, step) in table {
             assert_eq!(pass.step(turn, may_meet_disk), step, "{end:?} {turn:?} {may_meet_disk}");
@@ -108,6 +116,7 @@ fn each_end_of_a_read_says_what_comes_again_and_what_is_cold() {
         (met(false), false, false, false),
         (met(true), false, true, false),
         (ReadEnd::Postponed, true, false, false),
+        (ReadEnd::LeftOut, false, true, false),
         (ReadEnd::FarFromIndex, true, true, false),
         (ReadEnd::TooMuchToCopy, true, true, false),
         (ReadEnd::NoDescriptor, false, false, true),

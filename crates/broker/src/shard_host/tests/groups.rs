@@ -93,8 +93,11 @@ async fn start_shards(
 }
 
 async fn create_topic(broker: &Arc<Broker>) {
-    let refused =
-        broker.catalog.create_missing_topics(Source::SOME, vec!["t".to_owned()]).await.expect("durable");
+    let refused = broker
+        .catalog
+        .create_missing_topics(Source::SOME, vec!["t".to_owned()], |_| ())
+        .await
+        .expect("durable");
     assert!(refused.is_empty(), "{refused:?}");
 }
 
