@@ -3,8 +3,8 @@
 //! Everything below the *recovery point*, which the log dir's checkpoint has, was synced. Above it the files are
 //! scanned batch by batch: CRC, offsets without gaps, epochs that do not fall. The first damage there is a torn tail
 //! and is cut off. Damage below it is corruption: nothing is cut, the error names file and position, and the partition
-//! stays offline. If the checkpoint itself was damaged, the recovery point is unknown: then damage is cut only if no
-//! intact batch follows.
+//! stays offline. The same holds below the end of a later cut, which syncs what it leaves. If the checkpoint itself was
+//! damaged, the recovery point is unknown: then damage is cut only if no intact batch follows.
 //!
 //! A log whose index says that the file ends exactly at the recovery point needs no scan, however the server stopped.
 //! State files above the recovery point describe records that may be lost, or cut off: they are removed, and segments
@@ -161,19 +161,20 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Compares the files with the range that the checkpoint asks for: everything from the log start up to the recovery
-    /// point. If that is empty, segments that do not connect to the log start are a torn tail, whose beginning was
+    /// Compares the files with the range that the checkpoint asks for: everything from the log start up to the end of
+    /// what was synced. If that is empty, segments that do not connect to the log start are a torn tail, whose beginning was
     /// lost.
     fn check_listing(&self, files: &mut PartitionFiles) -> Result<(), LogError> {
-        let PartitionCheckpoint { log_start, recovery_point, .. } = self.checkpoint;
+        let log_start = self.checkpoint.log_start;
+        let synced = self.checkpoint.durable_end();
         let missing = match files.segments.first() {
-            None => format!("no segments, where offsets up to {recovery_point} were synced"),
+            None => format!("no segments, where offsets up to {synced} were synced"),
             Some((base, _)) if self.is_trusted && *base > log_start => {
                 format!("the first segment begins at {base}, the log at {log_start}")
             }
             Some(_) => return Ok(()),
         };
-        if log_start < recovery_point {
+        if log_start < synced {
             return Err(LogError::corrupt(&self.home.dir, 0, missing));
         }
         self.remove_segments(&std::mem::take(&mut files.segments))
@@ -243,7 +244,13 @@ impl Opening<'_> {
 
     /// Whether a log that ends at `end` has lost synced records, apart from those that were deleted on request.
     fn has_lost(&self, end: Offset) -> bool {
-        end < self.recovery_point && self.checkpoint.log_start < self.recovery_point
+        let synced = self.synced_end();
+        end < synced && self.checkpoint.log_start < synced
+    }
+
+    /// Everything below was synced. A cut syncs what it leaves, also above the recovery point.
+    fn synced_end(&self) -> Offset {
+        self.recovery_point.max(self.checkpoint.durable_end())
     }
 
     /// A log that ends below the recovery point is corrupt.
@@ -251,7 +258,7 @@ impl Opening<'_> {
         if !self.has_lost(end) {
             return Ok(());
         }
-        let what = format!("ends at offset {end}, where offsets up to {} were synced", self.recovery_point);
+        let what = format!("ends at offset {end}, where offsets up to {} were synced", self.synced_end());
         Err(LogError::corrupt(&self.home.log_path(base), 0, what))
     }
 
