@@ -10,6 +10,7 @@
 //! State files above the recovery point describe records that may be lost, or cut off: they are removed, and segments
 //! that are sealed anew get others. Recovery may be interrupted anywhere, and running it again gives the same bytes.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::config::LogConfig;
 use crate::early_rolls::Allowance;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
+use crate::fields::DecodeError;
 use crate::index::{IndexCursor, IndexEntry};
 use crate::log_dir::DirWork;
 use crate::partition_files::{self, PartitionFiles};
@@ -428,9 +430,10 @@ impl Opening<'_> {
     }
 
     /// The producers as of the recovery point: from the state file that the checkpoint names and from the checkpoint,
-    /// or from the newest state file that decodes and the headers after it. State files beyond are removed.
+    /// or from the newest state file that decodes and the headers after it. State files beyond are removed. If one
+    /// cannot be read, nothing is changed: the next opening tries again.
     fn load_producers(&mut self) -> Result<(), LogError> {
-        match self.read_producers() {
+        match self.read_producers()? {
             Ok(producers) if self.recovery_point < self.checkpoint.producers_end => {
                 self.cut_producers(producers)?;
             }
@@ -471,25 +474,42 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn read_producers(&mut self) -> Result<ProducerStates, String> {
+    /// The inner error is the damage of what the checkpoint has, or names.
+    fn read_producers(&mut self) -> Result<Result<ProducerStates, String>, LogError> {
         let mut producers = match self.checkpoint.producers_at {
-            Some(offset) => self.read_state(offset)?.producers,
+            Some(offset) => match self.read_state(offset)? {
+                Ok(state) => state.producers,
+                Err(damage) => return Ok(Err(damage)),
+            },
             // If the checkpoint is lost, and the log has lost its front, too, a state file knows more than the headers.
-            None if !self.is_trusted => {
-                self.newest_state().map_err(|error| error.to_string())?.unwrap_or_default().1.producers
-            }
+            None if !self.is_trusted => self.newest_state()?.unwrap_or_default().1.producers,
             None => ProducerStates::new(),
         };
-        producers.overlay(self.checkpoint.producers.states().map_err(|error| error.to_string())?);
-        Ok(producers)
+        let newer = self.checkpoint.producers.states().map_err(|error| error.to_string());
+        Ok(newer.map(|newer| {
+            producers.overlay(newer);
+            producers
+        }))
     }
 
-    fn read_state(&self, offset: Offset) -> Result<LogState, String> {
+    /// Reads a state file. The inner error says that it is damaged or missing, and worth nothing. One that cannot be
+    /// read now, or only by a newer program, may have the only copy of producers whose batches are gone.
+    fn read_state(&self, offset: Offset) -> Result<Result<LogState, String>, LogError> {
         let path = self.home.state_path(offset);
-        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, STATE_BYTES_MAX);
-        let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
-        let decoded = decode_state(&bytes, self.home.partition, offset);
-        decoded.map_err(|error| format!("{}: {error}", path.display()))
+        let read = self.home.read_whole(&path, STATE_BYTES_MAX);
+        let damage = |what: &dyn Display| Ok(Err(format!("{}: {what}", path.display())));
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
+                return damage(&error);
+            }
+            Err(error) => return Err(LogError::io(&path, error)),
+        };
+        match decode_state(&bytes, self.home.partition, offset) {
+            Ok(state) => Ok(Ok(state)),
+            Err(source @ DecodeError::NewerVersion { .. }) => Err(LogError::Format { path, source }),
+            Err(source) => damage(&source),
+        }
     }
 
     /// The newest state file at or below the recovery point that decodes. Files that do not are worth nothing, and are
@@ -498,7 +518,7 @@ impl Opening<'_> {
         let mut upto = self.states.partition_point(|state| *state <= self.recovery_point);
         while let Some(index) = upto.checked_sub(1) {
             let offset = self.states[index];
-            match self.read_state(offset) {
+            match self.read_state(offset)? {
                 Ok(state) => return Ok(Some((offset, state))),
                 Err(error) => {
                     tracing::warn!(partition = %self.home.partition, %error, "a state file is removed");
