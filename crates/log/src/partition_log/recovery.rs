@@ -622,7 +622,7 @@ impl Opening<'_> {
             // Without segments nothing lies below the end that would have to be recovered.
             recovery_point: if has_segments { self.recovery_point.min(end) } else { end },
             is_dirty: self.is_dirty,
-            states: StateFiles::found(&self.states, self.named_state, &view),
+            states: StateFiles::found(&self.states, self.checkpoint.producers_at, self.named_state, &view),
             early_rolls: Allowance::of_log(),
         };
         let first_dirty = self.checkpoint.first_dirty;
