@@ -77,6 +77,16 @@ impl Home {
         }
     }
 
+    /// As [`riverrun_env::read_whole`]; unused files are closed for it, too.
+    pub(crate) fn read_whole(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        match riverrun_env::read_whole(&*self.fs, path, bytes_max) {
+            Err(error) if is_at_descriptor_limit(&error) && self.pool.make_room() => {
+                riverrun_env::read_whole(&*self.fs, path, bytes_max)
+            }
+            read => read,
+        }
+    }
+
     pub(crate) fn index_header(&self, base_offset: Offset) -> IndexHeader {
         IndexHeader { partition: self.partition, base_offset }
     }

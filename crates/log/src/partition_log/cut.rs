@@ -97,6 +97,9 @@ impl PartitionLog {
         }
         if mode == Mode::Journal {
             self.await_stored(log)?;
+        } else {
+            // Another thread may have taken what was staged, and may be writing it: that lies behind the log's end yet.
+            drop(log.writer.lock());
         }
         if offset >= log.end() {
             return Ok(None);

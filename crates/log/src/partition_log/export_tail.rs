@@ -74,14 +74,7 @@ impl PartitionLog {
         if from < writer.end.0 {
             return Ok(unheld);
         }
-        let shown = log.shown.lock();
-        let tail = shown.tail.entries().filter(|entry| entry.piece.base_offset.0 >= from);
-        let taken = tail.take_while(|entry| {
-            let is_taken = bytes_taken < bytes_max;
-            bytes_taken += entry.piece.bytes.len();
-            is_taken
-        });
-        unheld.extend(taken.cloned());
+        log.add_tail(Offset(from), bytes_max.saturating_sub(bytes_taken), &mut unheld);
         Ok(unheld)
     }
 
@@ -181,6 +174,31 @@ impl PartitionLog {
 }
 
 impl OpenLog {
+    /// Adds the tail's entries from `from` on, of at least `bytes_max` bytes if there are so many, a run at a time: the
+    /// journal's thread has its turn between two of them. The caller has the writer, so none leaves meanwhile.
+    fn add_tail(&self, mut from: Offset, bytes_max: usize, unheld: &mut Vec<TailEntry>) {
+        let Some(end) = self.tail_end() else { return };
+        let mut bytes_left = bytes_max;
+        while from < end && bytes_left > 0 {
+            let run_bytes_max = bytes_left.min(RUN_BYTES);
+            let mut run_bytes = 0;
+            let shown = self.shown.lock();
+            for entry in shown.tail.entries_from(from) {
+                if run_bytes >= run_bytes_max {
+                    break;
+                }
+                run_bytes += entry.piece.bytes.len();
+                from = entry.piece.next_offset;
+                unheld.push(entry.clone());
+            }
+            shown.unlock_fair();
+            if run_bytes == 0 {
+                return;
+            }
+            bytes_left = bytes_left.saturating_sub(run_bytes);
+        }
+    }
+
     /// Takes the entries that end at or below `end` out of the write cache's count, as far as there is room beside it.
     pub(super) fn uncount_below(&self, end: Offset) {
         let mut shown = self.shown.lock();

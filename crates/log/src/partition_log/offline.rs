@@ -186,7 +186,7 @@ fn marker_path(home: &Home, base: Offset) -> PathBuf {
 
 fn is_damage(flaw: &Flaw, checkpoint: &PartitionCheckpoint) -> bool {
     let is_deleted = flaw.until.is_some_and(|until| until <= checkpoint.log_start);
-    flaw.half == Half::Log && !is_deleted && flaw.from < checkpoint.recovery_point
+    flaw.half == Half::Log && !is_deleted && flaw.from < checkpoint.durable_end()
 }
 
 fn with_way_out(flaw: &Flaw) -> String {

@@ -3,13 +3,14 @@
 //! Everything below the *recovery point*, which the log dir's checkpoint has, was synced. Above it the files are
 //! scanned batch by batch: CRC, offsets without gaps, epochs that do not fall. The first damage there is a torn tail
 //! and is cut off. Damage below it is corruption: nothing is cut, the error names file and position, and the partition
-//! stays offline. If the checkpoint itself was damaged, the recovery point is unknown: then damage is cut only if no
-//! intact batch follows.
+//! stays offline. The same holds below the end of a later cut, which syncs what it leaves. If the checkpoint itself was
+//! damaged, the recovery point is unknown: then damage is cut only if no intact batch follows.
 //!
 //! A log whose index says that the file ends exactly at the recovery point needs no scan, however the server stopped.
 //! State files above the recovery point describe records that may be lost, or cut off: they are removed, and segments
 //! that are sealed anew get others. Recovery may be interrupted anywhere, and running it again gives the same bytes.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::config::LogConfig;
 use crate::early_rolls::Allowance;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
+use crate::fields::DecodeError;
 use crate::index::{IndexCursor, IndexEntry};
 use crate::log_dir::DirWork;
 use crate::partition_files::{self, PartitionFiles};
@@ -161,19 +163,20 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Compares the files with the range that the checkpoint asks for: everything from the log start up to the recovery
-    /// point. If that is empty, segments that do not connect to the log start are a torn tail, whose beginning was
+    /// Compares the files with the range that the checkpoint asks for: everything from the log start up to the end of
+    /// what was synced. If that is empty, segments that do not connect to the log start are a torn tail, whose beginning was
     /// lost.
     fn check_listing(&self, files: &mut PartitionFiles) -> Result<(), LogError> {
-        let PartitionCheckpoint { log_start, recovery_point, .. } = self.checkpoint;
+        let log_start = self.checkpoint.log_start;
+        let synced = self.checkpoint.durable_end();
         let missing = match files.segments.first() {
-            None => format!("no segments, where offsets up to {recovery_point} were synced"),
+            None => format!("no segments, where offsets up to {synced} were synced"),
             Some((base, _)) if self.is_trusted && *base > log_start => {
                 format!("the first segment begins at {base}, the log at {log_start}")
             }
             Some(_) => return Ok(()),
         };
-        if log_start < recovery_point {
+        if log_start < synced {
             return Err(LogError::corrupt(&self.home.dir, 0, missing));
         }
         self.remove_segments(&std::mem::take(&mut files.segments))
@@ -243,7 +246,13 @@ impl Opening<'_> {
 
     /// Whether a log that ends at `end` has lost synced records, apart from those that were deleted on request.
     fn has_lost(&self, end: Offset) -> bool {
-        end < self.recovery_point && self.checkpoint.log_start < self.recovery_point
+        let synced = self.synced_end();
+        end < synced && self.checkpoint.log_start < synced
+    }
+
+    /// Everything below was synced. A cut syncs what it leaves, also above the recovery point.
+    fn synced_end(&self) -> Offset {
+        self.recovery_point.max(self.checkpoint.durable_end())
     }
 
     /// A log that ends below the recovery point is corrupt.
@@ -251,7 +260,7 @@ impl Opening<'_> {
         if !self.has_lost(end) {
             return Ok(());
         }
-        let what = format!("ends at offset {end}, where offsets up to {} were synced", self.recovery_point);
+        let what = format!("ends at offset {end}, where offsets up to {} were synced", self.synced_end());
         Err(LogError::corrupt(&self.home.log_path(base), 0, what))
     }
 
@@ -421,9 +430,10 @@ impl Opening<'_> {
     }
 
     /// The producers as of the recovery point: from the state file that the checkpoint names and from the checkpoint,
-    /// or from the newest state file that decodes and the headers after it. State files beyond are removed.
+    /// or from the newest state file that decodes and the headers after it. State files beyond are removed. If one
+    /// cannot be read, nothing is changed: the next opening tries again.
     fn load_producers(&mut self) -> Result<(), LogError> {
-        match self.read_producers() {
+        match self.read_producers()? {
             Ok(producers) if self.recovery_point < self.checkpoint.producers_end => {
                 self.cut_producers(producers)?;
             }
@@ -464,25 +474,42 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn read_producers(&mut self) -> Result<ProducerStates, String> {
+    /// The inner error is the damage of what the checkpoint has, or names.
+    fn read_producers(&mut self) -> Result<Result<ProducerStates, String>, LogError> {
         let mut producers = match self.checkpoint.producers_at {
-            Some(offset) => self.read_state(offset)?.producers,
+            Some(offset) => match self.read_state(offset)? {
+                Ok(state) => state.producers,
+                Err(damage) => return Ok(Err(damage)),
+            },
             // If the checkpoint is lost, and the log has lost its front, too, a state file knows more than the headers.
-            None if !self.is_trusted => {
-                self.newest_state().map_err(|error| error.to_string())?.unwrap_or_default().1.producers
-            }
+            None if !self.is_trusted => self.newest_state()?.unwrap_or_default().1.producers,
             None => ProducerStates::new(),
         };
-        producers.overlay(self.checkpoint.producers.states().map_err(|error| error.to_string())?);
-        Ok(producers)
+        let newer = self.checkpoint.producers.states().map_err(|error| error.to_string());
+        Ok(newer.map(|newer| {
+            producers.overlay(newer);
+            producers
+        }))
     }
 
-    fn read_state(&self, offset: Offset) -> Result<LogState, String> {
+    /// Reads a state file. The inner error says that it is damaged or missing, and worth nothing. One that cannot be
+    /// read now, or only by a newer program, may have the only copy of producers whose batches are gone.
+    fn read_state(&self, offset: Offset) -> Result<Result<LogState, String>, LogError> {
         let path = self.home.state_path(offset);
-        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, STATE_BYTES_MAX);
-        let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
-        let decoded = decode_state(&bytes, self.home.partition, offset);
-        decoded.map_err(|error| format!("{}: {error}", path.display()))
+        let read = self.home.read_whole(&path, STATE_BYTES_MAX);
+        let damage = |what: &dyn Display| Ok(Err(format!("{}: {what}", path.display())));
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
+                return damage(&error);
+            }
+            Err(error) => return Err(LogError::io(&path, error)),
+        };
+        match decode_state(&bytes, self.home.partition, offset) {
+            Ok(state) => Ok(Ok(state)),
+            Err(source @ DecodeError::NewerVersion { .. }) => Err(LogError::Format { path, source }),
+            Err(source) => damage(&source),
+        }
     }
 
     /// The newest state file at or below the recovery point that decodes. Files that do not are worth nothing, and are
@@ -491,7 +518,7 @@ impl Opening<'_> {
         let mut upto = self.states.partition_point(|state| *state <= self.recovery_point);
         while let Some(index) = upto.checked_sub(1) {
             let offset = self.states[index];
-            match self.read_state(offset) {
+            match self.read_state(offset)? {
                 Ok(state) => return Ok(Some((offset, state))),
                 Err(error) => {
                     tracing::warn!(partition = %self.home.partition, %error, "a state file is removed");
@@ -595,7 +622,7 @@ impl Opening<'_> {
             // Without segments nothing lies below the end that would have to be recovered.
             recovery_point: if has_segments { self.recovery_point.min(end) } else { end },
             is_dirty: self.is_dirty,
-            states: StateFiles::found(&self.states, self.named_state, &view),
+            states: StateFiles::found(&self.states, self.checkpoint.producers_at, self.named_state, &view),
             early_rolls: Allowance::of_log(),
         };
         let first_dirty = self.checkpoint.first_dirty;

@@ -30,6 +30,8 @@ pub(crate) struct StateFiles {
     newest: Option<Offset>,
     /// Offset of the one that the next checkpoint names.
     named: Option<Offset>,
+    /// Offset of the one that the last durable checkpoint names: the next start reads it.
+    durable: Option<Offset>,
     /// Offsets of files at which perhaps no segment ends: the next checkpoint looks, and removes them.
     loose: Vec<Offset>,
     /// Bytes that were appended to the segments after the newest was written.
@@ -37,9 +39,14 @@ pub(crate) struct StateFiles {
 }
 
 impl StateFiles {
-    /// The files that recovery has `found`, in order, for a log with the segments of `view`. The checkpoint names
-    /// `named`.
-    pub(super) fn found(found: &[Offset], named: Option<Offset>, view: &View) -> Self {
+    /// The files that recovery has `found`, in order, for a log with the segments of `view`. The durable
+    /// checkpoint names `durable`, and the next one `named`.
+    pub(super) fn found(
+        found: &[Offset],
+        durable: Option<Offset>,
+        named: Option<Offset>,
+        view: &View,
+    ) -> Self {
         let newest = found.last().copied();
         let is_loose = |offset: &&Offset| view.segment_at(**offset).is_none();
         let since = (0..view.segments.len()).rev();
@@ -48,6 +55,7 @@ impl StateFiles {
         Self {
             newest,
             named,
+            durable,
             loose: found.iter().filter(is_loose).copied().collect(),
             bytes_since: since.map(|index| view.extent(index).size_bytes).sum(),
         }
@@ -80,7 +88,7 @@ impl StateFiles {
 
     /// Whether the log can do without the file of this offset.
     fn is_needless(&self, offset: Offset) -> bool {
-        self.named != Some(offset) && self.newest != Some(offset)
+        ![self.durable, self.named, self.newest].contains(&Some(offset))
     }
 
     fn is_due(&self, bytes: usize) -> bool {
@@ -95,9 +103,10 @@ impl StateFiles {
 
     /// Returns the files that can be removed, once a checkpoint that names `named` is durable, and forgets them.
     fn take_needless(&mut self, named: Option<Offset>, view: &View) -> Vec<Offset> {
+        self.durable = named;
         let mut needless = Vec::new();
         for offset in std::mem::take(&mut self.loose) {
-            if named == Some(offset) || !self.is_needless(offset) || needless.len() == REMOVED_MAX {
+            if !self.is_needless(offset) || needless.len() == REMOVED_MAX {
                 self.loose.push(offset);
             } else if view.segment_at(offset).is_none() {
                 needless.push(offset);
@@ -193,5 +202,39 @@ impl OpenLog {
         if let Err(error) = partition_files::remove(&self.home, &self.home.state_path(offset)) {
             tracing::warn!(partition = %self.home.partition, %error, "an old state file stays");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use riverrun_types::TimestampMs;
+
+    use super::*;
+
+    #[test]
+    fn state_is_needed_until_a_checkpoint_names_another() {
+        let mut states = StateFiles::default();
+        let view = View {
+            segments: Arc::default(),
+            log_start: Offset::ZERO,
+            settled_end: Offset::ZERO,
+            end: Offset::ZERO,
+            last_bytes: 0,
+            last_max_timestamp: TimestampMs(0),
+            sealed_bytes: 0,
+            latest_epoch: None,
+            generation: 0,
+        };
+        states.note_written(Offset(10));
+        states.name(Some(Offset(10)));
+        assert!(states.take_needless(Some(Offset(10)), &view).is_empty());
+        // The next checkpoint is captured, and not durable yet.
+        states.note_written(Offset(20));
+        states.name(Some(Offset(20)));
+        assert!(!states.is_needless(Offset(10)), "a start would read it");
+        assert_eq!(states.take_needless(Some(Offset(20)), &view), [Offset(10)]);
+        assert!(states.is_needless(Offset(10)));
     }
 }

@@ -113,6 +113,12 @@ impl Tail {
         self.entries.iter()
     }
 
+    /// The entries that begin at `from` or behind it.
+    pub(crate) fn entries_from(&self, from: Offset) -> impl Iterator<Item = &TailEntry> {
+        let first = self.entries.partition_point(|entry| entry.piece.base_offset < from);
+        self.entries.range(first..)
+    }
+
     pub(crate) fn push(&mut self, entry: TailEntry) {
         self.bytes += entry.piece.bytes.len() as u64;
         // By itself it would make room for as many again, which with ten thousand partitions is megabytes of unused

@@ -83,6 +83,8 @@ fn damage_below_a_cut_is_found_in_the_segments() {
     machine.start().unwrap();
     let error = machine.records().unwrap_err();
     assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
+    let is_kept = |path: &PathBuf| machine.content(path).windows(8).any(|window| window == b"record 2");
+    assert!(paths.iter().any(is_kept), "the records behind the damage are intact, and were synced");
     machine.store.take().unwrap().close().unwrap();
     let planned = Repair::open(&machine.sim.env(), &dir, ID).unwrap().plan().unwrap();
     assert!(matches!(planned, Some(Cut { log_end: Offset(1), .. })), "{planned:?}");

@@ -2,7 +2,7 @@
 //! operation in turn: whatever a kill or a power cut leaves, cut records do not come back, and those acked since are
 //! there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -400,6 +400,40 @@ fn cut_below_the_start_is_refused_and_one_at_the_end_is_a_no_op() {
     assert_eq!(log.truncate_to(Offset(2)).unwrap(), Offset(2));
     assert_eq!((log.log_start_offset().unwrap(), log.log_end_offset().unwrap()), (Offset(2), Offset(2)));
     assert_eq!(log.dir().cuts_or(ID, 0), 1);
+}
+
+#[test]
+fn cut_waits_for_a_write_that_is_under_way() {
+    let machine = Machine::start(SimEnv::new(1), Way::Segments).unwrap();
+    machine.append(&[String::from("before")], ProducerStamp::NONE).unwrap();
+    let log = machine.log();
+    let open = log.open().unwrap();
+    machine.sim.fs.hang_device(Some(Path::new("/logs")));
+    let clock = RealClock::new();
+    let prepared = thread::scope(|scope| {
+        let values = [String::from("one"), String::from("another")];
+        let machine = &machine;
+        let appending = scope.spawn(move || machine.append(&values, ProducerStamp::NONE).unwrap());
+        let is_under_way = || {
+            let appender = open.appender.lock();
+            appender.next_offset > Offset(1) && appender.staged.is_empty()
+        };
+        while !is_under_way() {
+            assert!(clock.monotonic() < PATIENCE, "the append is not written");
+            thread::yield_now();
+        }
+        let mode = log.begin_cut(&open).unwrap().unwrap();
+        let (log, open) = (&log, &open);
+        let preparing = scope.spawn(move || log.prepare_cut(open, mode, Offset(2)));
+        let begun = clock.monotonic();
+        while !preparing.is_finished() && clock.monotonic() < begun + Duration::from_millis(50) {
+            thread::yield_now();
+        }
+        machine.sim.fs.hang_device(None);
+        appending.join().unwrap();
+        preparing.join().unwrap()
+    });
+    assert_eq!(prepared.unwrap(), Some(Offset(1)), "the batch that holds the offset goes as a whole");
 }
 
 #[test]
