@@ -55,8 +55,8 @@ impl<M: StateMachine> ShardHost<M> {
                     if let Some(lent) = loaded.machine.lend(work.key) {
                         break Out { lent, load: loaded.load };
                     }
-                    // Whoever had it has ended without bringing it back.
-                    slot.fail(&mut state, &"a part of it was lost while it was worked on");
+                    // The step that had it has ended without bringing it back.
+                    self.discard_because(slot, &mut state, &"a part of it was lost while it was worked on");
                     return Err(ErrorCode::NOT_COORDINATOR);
                 }
             }

@@ -189,9 +189,14 @@ impl<M: StateMachine> ShardHost<M> {
             (AppendError::Storage(LogError::Lost(_)), Some(loaded)) => slot.lost(&loaded.partition),
             _ => error.to_string(),
         };
-        slot.fail(state, &why);
-        self.parked.lock().retain(|_, waiting| waiting.shard != slot.index);
+        self.discard_because(slot, state, &why);
         crate::error::coordinator_append_error(error)
+    }
+
+    /// Discards a shard for this reason, and answers all who wait for a reply of it.
+    fn discard_because(&self, slot: &Slot<M>, state: &mut SlotState<M>, why: &dyn std::fmt::Display) {
+        slot.fail(state, why);
+        self.parked.lock().retain(|_, waiting| waiting.shard != slot.index);
     }
 
     /// Replies with those who wait for them. Nobody waits any more for one whose client has given up.

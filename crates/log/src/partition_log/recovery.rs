@@ -492,7 +492,7 @@ impl Opening<'_> {
         }))
     }
 
-    /// Reads a state file. The inner error says that it is damaged or missing, and worth nothing. One that cannot be
+    /// Reads a state file. The inner error says that it is damaged, missing or on a bad sector, and worth nothing. One that cannot be
     /// read now, or only by a newer program, may have the only copy of producers whose batches are gone.
     fn read_state(&self, offset: Offset) -> Result<Result<LogState, String>, LogError> {
         let path = self.home.state_path(offset);
@@ -500,9 +500,7 @@ impl Opening<'_> {
         let damage = |what: &dyn Display| Ok(Err(format!("{}: {what}", path.display())));
         let bytes = match read {
             Ok(bytes) => bytes,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
-                return damage(&error);
-            }
+            Err(error) if is_lost(&error) => return damage(&error),
             Err(error) => return Err(LogError::io(&path, error)),
         };
         match decode_state(&bytes, self.home.partition, offset) {

@@ -213,3 +213,15 @@ async fn a_deadline_is_served_and_answers_who_waits_for_it() {
     stop.send(true).expect("heard");
     timeout(PATIENCE, timer).await.expect("soon").expect("it ends");
 }
+
+#[tokio::test]
+async fn a_part_that_is_lost_answers_all_who_wait_at_its_shard() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncSync);
+    let waits = wait(&host, "a").await;
+    // A counter lends nothing: to the host its part is lost.
+    let costly = Work { asker: Asker::SERVER, key: "a", cost: |_: &Counter| usize::MAX };
+    let lost = host.begin(shard_of("a", SHARDS), costly, |counter, now, token| counter.add(now, token, 1));
+    assert_eq!(lost.await.err(), Some(ErrorCode::NOT_COORDINATOR));
+    assert_eq!(timeout(PATIENCE, waits.reply()).await, Ok(Err(ErrorCode::NOT_COORDINATOR)));
+}
