@@ -14,7 +14,7 @@ use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
-use riverrun_env::OpenMode;
+use riverrun_env::{OpenMode, is_device_error};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
@@ -711,6 +711,11 @@ impl Opening<'_> {
             generation: u64::from(self.checkpoint.cuts) << 32,
         }
     }
+}
+
+/// Whether a file that could not be read has nothing to give, now or later. Want of descriptors or of rights passes.
+fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) || is_device_error(error)
 }
 
 /// Whether an intact batch begins at the end of a scan or behind it. The offsets before may be wrong: they do not

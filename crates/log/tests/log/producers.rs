@@ -357,13 +357,13 @@ fn state_file_that_cannot_be_read_stays_as_it_is() {
             newer[9] += 1;
             machine.put_content(&path, &newer);
         } else {
-            machine.sim.fs.make_unreadable(Some(&path)).unwrap();
+            machine.sim.fs.forbid(Some(&path)).unwrap();
         }
         machine.start().unwrap();
         let error = machine.records().unwrap_err();
         assert_eq!(matches!(error, LogError::Format { .. }), is_newer, "{error}");
         assert_eq!(machine.states(), others);
-        machine.sim.fs.make_unreadable(None).unwrap();
+        machine.sim.fs.forbid(None).unwrap();
         if is_newer {
             machine.store = None;
             machine.put_content(&path, &bytes);
