@@ -169,7 +169,7 @@ fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
         assert_eq!(answers.len(), left.len());
         for answer in &answers {
             let found = (answer.high_watermark, answer.log_start_offset);
-            // Of a log that is left before anybody opened it nothing is known.
+            // Nothing is known of a log that the fetch leaves out before anybody opened it.
             let is_left = records(answer).is_empty() && found == (-1, -1);
             let partition = answer.partition_index;
             assert!(answer.error_code == 0 && (found == (1, 0) || is_left), "{partition}: {found:?}");

@@ -22,7 +22,7 @@ const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
-/// Where the two log dirs lie.
+/// Paths of the two log dirs.
 struct Place {
     directory: TempDir,
     one: String,

@@ -76,8 +76,8 @@ impl Damaged {
     }
 }
 
-/// Who leads each partition of `t`, and which replicas are offline. Both requests that tell agree, and a partition without
-/// a leader has Kafka's error.
+/// The leader of each partition of `t`, and its offline replicas. Metadata and DescribeTopicPartitions agree, and a
+/// partition without a leader has Kafka's error.
 fn led(client: &mut Client) -> Vec<(i32, Vec<i32>)> {
     let wanted = MetadataRequestTopic { name: Some("t".into()), ..Default::default() };
     let metadata = client.call(&MetadataRequest { topics: Some(vec![wanted]), ..Default::default() }, 12);

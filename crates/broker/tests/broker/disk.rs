@@ -25,12 +25,12 @@ const PRODUCED: [usize; 3] = [1, 3, 5];
 const UNSYNCED: &str = "cached-0";
 const GROUP: &str = "g";
 
-/// What a way to spoil a file makes of it; none if it would change nothing.
+/// Spoils the bytes of a file in one way; none if that would change nothing.
 type Spoil = fn(&Case<'_>, Vec<u8>) -> Option<Vec<u8>>;
 
 /// Ways in which one file that is no segment is spoiled.
 const OTHERS_WAYS: usize = 2;
-/// Held by the one test that runs: starts sync, and other tests want the disk, too.
+/// Held by the one test that runs: each start syncs, and other tests need the disk, too.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const SPOILS: [(&str, Spoil); 5] = [
@@ -51,10 +51,10 @@ const OFFLINE: &str = "is offline";
 /// Said of one of which it hands out bytes that nobody wrote: it proves what it reads, so that no reader has to.
 const SERVED: &str = "is served damaged";
 
-/// What is not as it was: whose it is, and what is the matter; or why the server does not start.
+/// Differences from the state before: partition or group, and what is the matter; or why the server does not start.
 type Seen = Result<Vec<(String, String)>, String>;
 
-/// Files of a directory that are spoiled together, and what they have then.
+/// Files of a directory that are spoiled together, and their spoiled bytes.
 struct Spoiled {
     what: String,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -107,7 +107,7 @@ fn produce_round(client: &mut Client, numbers: std::ops::Range<usize>) {
 struct Left {
     path: PathBuf,
     produced: usize,
-    /// What came before.
+    /// An earlier copy of the directory.
     older: PathBuf,
     /// Nothing was on its way from the journal, so that its files are complete copies.
     is_settled: bool,
@@ -213,7 +213,7 @@ fn committed(client: &mut Client) -> Result<i64, ErrorCode> {
     }
 }
 
-/// What is not as it was when so many records had been acked.
+/// Partitions and groups that differ from their state after so many acked records.
 fn missing(server: &Server, produced: usize) -> Vec<(String, String)> {
     let mut client = Client::new(server);
     let mut missing = Vec::new();
@@ -245,7 +245,7 @@ impl Left {
         Ok(missing)
     }
 
-    /// What the server says of a copy in which files were spoiled. With complete files restored it must be well.
+    /// Differences that a server finds in a copy with spoiled files. With complete files restored there must be none.
     fn look_at(&self, data: &Path, spoiled: &Spoiled) -> Seen {
         copy(&self.path, data);
         for (file, bytes) in &spoiled.files {
@@ -320,7 +320,7 @@ fn all_files(root: &Path, below: &str) -> Vec<PathBuf> {
     all
 }
 
-/// What the whole server stands on may stop the start, by its name.
+/// Only files that the whole server needs may stop the start, and the error names them.
 #[track_caller]
 fn assert_may_stop_the_start(what: &str, file: &Path, error: &str, root: &Path) {
     let is_common = file.starts_with("meta") || file.starts_with("journal") || file.ends_with("directory.id");

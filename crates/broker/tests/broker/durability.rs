@@ -43,7 +43,7 @@ fn set_config(client: &mut Client, topic: &str, name: &str, value: &str) {
     assert_eq!(ErrorCode(client.call(&request, 1).responses[0].error_code), ErrorCode::NONE);
 }
 
-/// What a topic answers to somebody who asks for these configs by name.
+/// A topic's configs in the answer to a request for these names; all if there are none.
 fn configs(client: &mut Client, topic: &str, names: &[&'static str]) -> Vec<(String, String)> {
     let resource = DescribeConfigsResource {
         resource_type: TOPIC,
@@ -101,7 +101,7 @@ fn what_is_acked_at_level_1_survives_a_power_cut() {
     }
     let expected = |name: &str| -> Vec<String> { (0..20).map(|round| format!("{name}{round}")).collect() };
     assert_eq!(read_all(&mut client, "safe", 0, 0), expected("a"));
-    // Whatever the server still writes from here on is not on this disk.
+    // Writes of the server from here on are not on this disk.
     let mut cut: Vec<SimEnv> = sim.crash_states(3).collect();
     assert!(cut.len() >= 2, "{}", cut.len());
     server.stop().expect("stops");
@@ -177,7 +177,7 @@ fn flush_messages_makes_a_topic_synced_and_must_not_contradict_its_durability() 
         told,
         [("durability.wanted", "3"), ("durability.reached", "3"), ("durability.unsynced.records", "0")]
     );
-    // Who asks for everything is told configs, and nothing else.
+    // A request for all configs gets configs, and nothing else.
     let all = configs(&mut client, "synced", &[]);
     assert!(all.iter().all(|(name, _)| !name.starts_with("durability.")), "{all:?}");
     let contradiction = [("flush.messages", "1"), ("durability", "2")];
@@ -554,7 +554,7 @@ fn produce_until_refused(client: &mut Client, topic: &str, batch: &[u8]) -> usiz
         request.timeout_ms = 100;
         let answer = client.call(&request, 9).responses.remove(0).partition_responses.remove(0);
         match ErrorCode(answer.error_code) {
-            // Who comes before it is known that there is no space waits until his time is up.
+            // A request that comes before the lack of space is known waits until its time is up.
             ErrorCode::NONE | ErrorCode::REQUEST_TIMED_OUT => {}
             refused => {
                 assert_eq!(refused, ErrorCode::KAFKA_STORAGE_ERROR, "{:?}", answer.error_message);
@@ -613,7 +613,7 @@ fn group_offsets_go_on_in_the_reserve_whatever_the_journal_would_take() {
     crate::support::find_coordinator(&mut client, "g");
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
     sim.fs.set_space(Some(4_000_000));
-    // Of a block of the journal each: more than there is.
+    // Each commit takes a block of the journal: together more than there is.
     for number in 0..1500 {
         let committed = crate::lifecycle::commit(&mut client, "g", "t", number);
         assert_eq!(committed, ErrorCode::NONE, "commit {number}");

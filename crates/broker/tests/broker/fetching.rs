@@ -1,4 +1,4 @@
-//! What a consumer may rely on: waiting, limits, sessions, order, and what it sees of deletion.
+//! Fetches as a consumer may rely on them: waiting, limits, sessions, order, and deletion.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,7 +112,7 @@ fn a_waiting_fetch_is_answered_when_something_is_produced() {
 fn a_waiting_fetch_ends_with_its_time_and_counts_bytes() {
     let server = server();
     let (mut consumer, mut producer) = (Client::new(&server), Client::new(&server));
-    // What is produced comes within the wait, however long a sync takes.
+    // Records that are produced come within the wait, however long a sync takes.
     create_topic(&mut producer, "t", 1, &[("durability", "4")]);
     let mut wait = fetch_request("t", 0, 0);
     (wait.max_wait_ms, wait.min_bytes) = (2_000, 1_000);
@@ -473,7 +473,7 @@ fn deleted_records_are_gone_for_every_reader() {
 
 #[test]
 fn retention_is_seen_by_readers() {
-    // What no checkpoint has covered stays.
+    // Records that no checkpoint has covered stay.
     let server = server_with(&[
         ("log.retention.check.interval.ms", "50"),
         ("log.flush.offset.checkpoint.interval.ms", "50"),

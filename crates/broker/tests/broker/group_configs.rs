@@ -1,4 +1,4 @@
-//! What consumer groups set for themselves, as Kafka's tools change and show it.
+//! Configs that consumer groups set for themselves, as Kafka's tools change and show them.
 
 use std::path::Path;
 
@@ -159,7 +159,7 @@ fn what_a_group_cannot_set_is_refused_by_name() {
         ("streams.session.timeout.ms", SET, "45000", "streams groups"),
         ("retention.ms", SET, "1", "Unknown group config name"),
     ] {
-        // What is right beside it is not done either.
+        // A valid change beside the wrong one is not made either.
         let changes = [("consumer.assignment.interval.ms", SET, "1"), (name, operation, value)];
         let (code, text) = try_alter(&mut client, "g", &changes, false);
         assert!(code == ErrorCode::INVALID_CONFIG && text.contains(part), "{name}: {code:?} {text}");

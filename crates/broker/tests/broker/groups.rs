@@ -289,7 +289,7 @@ fn clients_of_one_protocol_do_not_break_a_group_of_the_other() {
     assert_eq!(still, ErrorCode::NONE);
 }
 
-/// What a consumer says of itself in a classic group: that it reads `t`.
+/// Joins a classic group with the consumer protocol's metadata: a subscription to `t`.
 fn subscribed<'a>(group: &'a str, member: &'a str) -> JoinGroupRequest<'a> {
     let subscription = ConsumerProtocolSubscription { topics: vec!["t".into()], ..Default::default() };
     let metadata = consumer_protocol::encode_subscription(&subscription, 1).expect("encodes");

@@ -72,7 +72,7 @@ impl Machine {
         assert_eq!(self.client.call(&request, 6).responses[0].error_code, 0);
     }
 
-    /// What a fetch answers to who believes in each of these epochs, and the epoch that it tells of.
+    /// The error of a fetch with each of these leader epochs, and the epoch in its answer.
     fn fetched<const N: usize>(
         &mut self,
         name: &str,

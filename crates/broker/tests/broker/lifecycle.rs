@@ -129,7 +129,7 @@ fn what_was_acked_is_there_after_a_kill() {
     }
     find_coordinator(&mut client, "g");
     assert_eq!(commit(&mut client, "g", "t", 17), ErrorCode::NONE);
-    // What a killed server leaves is what lies in its files at that moment.
+    // A killed server leaves its files as they are at that moment.
     let left = tempfile::tempdir().expect("a directory");
     copy(directory.path(), left.path());
     let server = start_in(&left);

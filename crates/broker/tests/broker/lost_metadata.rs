@@ -172,7 +172,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What becomes of a server one of whose files is damaged.
+/// The start of a server one of whose files is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// It starts, and everything is there.
@@ -203,7 +203,7 @@ const DAMAGES: [Damage; 3] = [
     }),
 ];
 
-/// What is in two topics, if all of it is.
+/// Whether both topics have all of their records.
 fn reads_all(server: &Server) -> bool {
     let mut client = Client::new(server);
     ["a", "s"].iter().all(|topic| {

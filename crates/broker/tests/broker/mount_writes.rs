@@ -340,7 +340,7 @@ fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     let (mut client, mut other) = (Client::new(&server), Client::new(&server));
     create_topic(&mut other, "t", 1, &[]);
     let held = appender.reserve(10).expect("room");
-    // Who waited for the queue would wait for a second. The machine may be as slow once, and not each time.
+    // A request that waited for the queue would take a second. The machine may be as slow once, and not each time.
     let goes_on = (0..20).any(|round| {
         for sequence in 0..3 {
             client.send(&produce_request(TOPIC, 0, &sequenced(7, sequence, "x"), 1), 12);

@@ -117,7 +117,7 @@ fn a_waiting_consumer_has_a_record_at_once() {
     }
     latencies.sort_unstable();
     println!("latencies: median {:?}, most {:?}", latencies[25], latencies[49]);
-    // Who is not woken looks once in a second. Some may be that late on a busy machine, but not nearly all.
+    // A fetch that is not woken looks once in a second. Some may be that late on a busy machine, but not nearly all.
     assert!(latencies[5] < Duration::from_millis(50), "{latencies:?}");
 }
 
@@ -148,7 +148,7 @@ fn who_waits_at_a_mount_of_the_synced_has_records_when_they_are_synced() {
 const APPEND_TO: &str = "RIVERRUN_MOUNT_APPEND_TO";
 const APPENDER_ID: &str = "RIVERRUN_MOUNT_APPENDER_ID";
 
-/// What one started process appends at most, should nobody end it.
+/// Most values that one started process appends, should nobody end it.
 const SEQUENCES_MAX: u64 = 20_000;
 
 fn value_of(id: u64, sequence: u64) -> Vec<u8> {
@@ -476,7 +476,7 @@ fn a_partition_of_the_server_is_read_from_its_files() {
         let next = if value == "first" { "second" } else { "third" };
         produce(&mut client, "cached", 0, &batch(&[next]));
     }
-    // What is synced gets into the segments now and then, and at a stop.
+    // Synced records get into the segments now and then, and at a stop.
     server.stop().expect("a clean stop");
     let mut tailer = PartitionTailer::open(&dirs[0], StartAt::Start).expect("a directory");
     let found = tailer.next_batch().expect("readable").expect("settled");

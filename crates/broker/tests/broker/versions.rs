@@ -50,7 +50,7 @@ impl World {
     }
 }
 
-/// What is advertised, as a client sees it.
+/// Every key and version that the server advertises.
 fn advertised(client: &mut Client) -> Vec<(ApiKey, i16)> {
     let request =
         ApiVersionsRequest { client_software_name: "test".into(), client_software_version: "1".into() };

@@ -9,7 +9,7 @@ use crate::support::{Client, assert_serves, batch, batch_with, create_topic, pro
 use crate::{MIB, alone, assert_peak_less_than, reset_peak};
 
 const INFLATED: usize = 1 << 30;
-/// What is repeated to make it up.
+/// Repeated until it makes up [`INFLATED`].
 const PIECE: usize = MIB;
 
 /// A batch of one record whose compressed bytes are `payload`.

@@ -25,7 +25,7 @@ fn join(client: &mut Client, group: &str, metadata: &[u8]) -> JoinGroupResponse<
     client.call(&request, 3)
 }
 
-/// What a member of an ordinary group does in its life, in a group of this name.
+/// The life of a member of an ordinary group of this name.
 fn live(client: &mut Client, group: &str) {
     let joined = join(client, group, b"m");
     assert_eq!(ErrorCode(joined.error_code), ErrorCode::NONE, "{group}");

@@ -10,17 +10,17 @@ use riverrun_protocol::ApiVersionsRequest;
 use crate::alone;
 use crate::support::{Client, batch, create_topic, produce, server, server_with};
 
-/// What rude clients may cost others at most: several times what it takes on a busy machine, and half of the minute that
-/// a frame has, for which they would hold up others if nothing were done about them.
+/// The longest that rude clients may hold up others: several times what it takes on a busy machine, and half of the
+/// minute that a frame has, for which they would hold up others if nothing were done about them.
 const FEW_SECONDS: Duration = Duration::from_secs(30);
 /// The same where others should not notice anything.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
-/// What rude clients do.
+/// The behaviour of rude clients.
 #[derive(Clone, Copy)]
 struct Rude {
     count: usize,
-    /// What they say that they send, and what they send.
+    /// The length that they announce, and the bytes that they send.
     length: i32,
     sent: usize,
     /// Whether they send a byte now and then after that.

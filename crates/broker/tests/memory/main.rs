@@ -318,7 +318,7 @@ fn sessions_that_come_and_go_are_bounded_and_leave_those_in_use_alone() {
     }
     assert_grown_less_than(8 * MIB, before);
     assert_eq!(honest.call(&begin, 12).session_id, 0, "no slot is free");
-    // Whoever ends one makes room.
+    // The end of a session makes room.
     let end = FetchRequest { session_id, session_epoch: -1, ..Default::default() };
     assert_eq!(honest.call(&end, 12).error_code, 0);
     assert_ne!(honest.call(&begin, 12).session_id, 0);

@@ -173,7 +173,7 @@ fn a_fetch_that_needs_much_memory_while_it_waits_is_answered_when_others_wait_fo
     large.send(&request, 12);
     for _ in 0..3 {
         assert!(large.is_quiet_for(Duration::from_millis(500)), "it waits");
-        // What it holds is of no use to requests that need little.
+        // The memory that the waiting fetch holds is of no use to requests that need little.
         assert_answers_at_once(&server);
         other.send(&request, 12);
         let (_, answer) = large.receive::<FetchRequest<'_>>(12);
