@@ -50,7 +50,7 @@ fn assert_refused(cases: &[(&str, ErrorCode, Spoil)]) {
 }
 
 #[test]
-fn a_wrong_checksum_or_length_is_corrupt_and_what_holds_no_whole_batch_is_invalid() {
+fn wrong_checksums_and_lengths_are_refused() {
     use ErrorCode as Code;
     assert_refused(&[
         ("a flipped byte", Code::CORRUPT_MESSAGE, |bytes| *bytes.last_mut().unwrap() ^= 1),
@@ -235,7 +235,7 @@ fn zstd_is_taken_from_version_7_on() {
 }
 
 #[test]
-fn streams_that_were_cut_or_garbled_before_they_were_sent_are_not_to_be_sent_again_in_any_codec() {
+fn cut_or_garbled_streams_are_invalid_in_every_codec() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);

@@ -94,7 +94,7 @@ fn assert_reads_all(client: &mut Client) {
 }
 
 #[test]
-fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
+fn records_read_from_the_disk_are_right_and_leave_memory() {
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());
     let mut client = Client::new(&server);
@@ -117,7 +117,7 @@ fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
 }
 
 #[test]
-fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
+fn records_found_at_a_start_leave_memory_once_read() {
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());
     fill(&mut Client::new(&server));
@@ -140,7 +140,7 @@ fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
 }
 
 #[test]
-fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
+fn a_fetch_of_many_cold_partitions_takes_few_at_a_time() {
     const PARTITIONS: i32 = 6;
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());

@@ -99,7 +99,7 @@ fn described(client: &mut Client) -> Vec<(String, i8)> {
 }
 
 #[test]
-fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
+fn a_cordoned_log_dir_keeps_its_partitions_and_gets_no_new_ones() {
     let place = Place::new();
     let (one, two) = (&place.one, &place.two);
     let server = place.start("");

@@ -177,7 +177,7 @@ fn a_fetch_serves_no_flipped_byte() {
 }
 
 #[test]
-fn health_tells_after_a_start_of_damage_that_was_found_before_it() {
+fn health_shows_damage_that_was_found_before_a_restart() {
     let mut damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
     let mut client = Client::new(&damaged.server);
     fetch(&mut client, "t", 0, 0);
@@ -246,7 +246,7 @@ fn a_segment_that_lost_its_end_is_found_when_it_is_opened() {
 }
 
 #[test]
-fn a_search_by_time_that_finds_damage_takes_its_partition_offline() {
+fn damage_in_a_search_by_time_takes_the_partition_offline() {
     let damaged = Damaged::with(&[], |bytes| bytes[100] ^= 1);
     let mut client = Client::new(&damaged.server);
     let partition = ListOffsetsPartition {
@@ -274,7 +274,7 @@ fn the_scrub_finds_damage_that_nobody_has_asked_for() {
 }
 
 #[test]
-fn the_scrub_finds_nothing_where_nothing_is_wrong_and_none_runs_where_none_is_wanted() {
+fn the_scrub_passes_intact_segments_and_can_be_off() {
     let quick = [("log.scrub.interval.ms", "100"), ("log.scrub.bytes.per.second", "100000000")];
     let intact = Damaged::with(&quick, |_| {});
     let begun = Instant::now();

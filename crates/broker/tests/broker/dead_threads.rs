@@ -27,7 +27,7 @@ fn died(server: Server) -> String {
 }
 
 #[test]
-fn a_journal_whose_thread_panics_acks_nothing_and_ends_the_server() {
+fn a_panicked_journal_thread_acks_nothing_and_ends_the_server() {
     let sim = SimEnv::new(1);
     let server = on(&sim, &[]);
     let mut client = Client::new(&server);

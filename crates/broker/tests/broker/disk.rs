@@ -329,7 +329,7 @@ fn assert_may_stop_the_start(what: &str, file: &Path, error: &str, root: &Path) 
 }
 
 #[test]
-fn whatever_happens_to_a_file_nothing_is_made_up_and_nothing_else_is_lost() {
+fn a_spoiled_file_is_found_and_loses_no_other_partition() {
     let _alone = ALONE.lock();
     let root = tempfile::tempdir().expect("a directory");
     let [stopped, _] = directories(root.path());
@@ -351,7 +351,7 @@ fn whatever_happens_to_a_file_nothing_is_made_up_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn what_a_kill_left_and_then_was_spoiled_is_found_or_comes_from_the_journal() {
+fn a_file_spoiled_after_a_kill_is_found_or_journaled() {
     let _alone = ALONE.lock();
     let root = tempfile::tempdir().expect("a directory");
     let [_, killed] = directories(root.path());
@@ -380,7 +380,7 @@ fn with_index(root: &Path, segment: &Path) -> Option<[Vec<u8>; 2]> {
 }
 
 #[test]
-fn a_segment_and_an_index_that_fit_each_other_and_not_their_place_are_found() {
+fn a_segment_misplaced_with_its_index_is_found() {
     let _alone = ALONE.lock();
     let root = tempfile::tempdir().expect("a directory");
     let [stopped, _] = directories(root.path());

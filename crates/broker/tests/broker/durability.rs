@@ -143,7 +143,7 @@ fn pour(server: &Server, topic: &'static str, stop: &Arc<AtomicBool>) -> std::th
 }
 
 #[test]
-fn a_topics_level_changes_both_ways_under_load_without_loss_or_reordering() {
+fn a_topics_level_changes_under_load_without_loss_or_reordering() {
     let server = server_with(&[]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("durability", "4")]);
@@ -165,7 +165,7 @@ fn a_topics_level_changes_both_ways_under_load_without_loss_or_reordering() {
 }
 
 #[test]
-fn flush_messages_makes_a_topic_synced_and_must_not_contradict_its_durability() {
+fn flush_messages_syncs_a_topic_and_must_not_contradict_it() {
     let server = server_with(&[("default.durability", "4")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "synced", 1, &[("flush.messages", "1"), ("flush.ms", "0")]);
@@ -216,7 +216,7 @@ fn a_failed_journal_fails_synced_topics_and_no_others() {
 }
 
 #[test]
-fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
+fn a_batch_lost_with_the_journal_is_refused_each_time() {
     let sim = SimEnv::new(13);
     let server = simulated(&sim, &[]);
     let mut client = Client::new(&server);
@@ -237,7 +237,7 @@ fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
 }
 
 #[test]
-fn a_failed_log_dir_takes_no_writes_any_more_is_read_still_and_keeps_the_others_from_nothing() {
+fn a_failed_log_dir_is_still_read_and_takes_no_writes() {
     let sim = SimEnv::new(4);
     let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
     let server = simulated(&sim, &options);
@@ -358,7 +358,7 @@ fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
 }
 
 #[test]
-fn a_log_dir_whose_disk_is_not_mounted_is_offline_until_it_is_and_its_mount_point_stays_empty() {
+fn an_unmounted_log_dir_is_offline_and_stays_empty() {
     for was_killed in [false, true] {
         let sim = SimEnv::new(21);
         let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
@@ -407,7 +407,7 @@ fn a_log_dir_whose_disk_is_not_mounted_is_offline_until_it_is_and_its_mount_poin
 }
 
 #[test]
-fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
+fn a_full_log_dir_refuses_producers_until_there_is_room() {
     let sim = SimEnv::new(5);
     let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000"), ("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
@@ -441,7 +441,7 @@ fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
 }
 
 #[test]
-fn producers_wait_while_the_write_cache_is_full_and_consumers_do_not() {
+fn a_full_write_cache_delays_producers_and_no_consumers() {
     let server = server_with(&[("write.cache.bytes", "8388608"), ("journal.bytes", "67108864")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("durability", "1")]);
@@ -473,7 +473,7 @@ fn producers_wait_while_the_write_cache_is_full_and_consumers_do_not() {
 }
 
 #[test]
-fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
+fn a_batch_not_durable_in_time_times_out_and_stays() {
     let sim = SimEnv::new(9);
     let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
@@ -567,7 +567,7 @@ fn produce_until_refused(client: &mut Client, topic: &str, batch: &[u8]) -> usiz
 }
 
 #[test]
-fn producers_are_refused_while_a_journal_has_no_space_and_what_came_before_is_stored_then() {
+fn producers_are_refused_while_a_journal_has_no_space() {
     let sim = SimEnv::new(23);
     let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
@@ -605,7 +605,7 @@ fn producers_are_refused_while_a_journal_has_no_space_and_what_came_before_is_st
 }
 
 #[test]
-fn group_offsets_go_on_in_the_reserve_whatever_the_journal_would_take() {
+fn group_offsets_are_committed_in_the_reserve() {
     let sim = SimEnv::new(19);
     let server = simulated(&sim, &[("log.dir.reserve.bytes", "4194304")]);
     let mut client = Client::new(&server);
@@ -635,7 +635,7 @@ fn log_dirs_are_told_by_paths_that_mean_the_same_everywhere() {
 }
 
 #[test]
-fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
+fn journals_may_change_unless_they_hold_records() {
     let (first, killed) =
         (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let at = |directory: &tempfile::TempDir, name: &str| {
@@ -662,7 +662,7 @@ fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
 }
 
 #[test]
-fn journals_may_not_change_after_a_clean_stop_while_they_keep_records_of_a_log_dir_that_is_away() {
+fn journals_with_records_of_an_absent_log_dir_may_not_change() {
     let sim = SimEnv::new(17);
     let options = [("log.dirs", "/one,/two")];
     let server = simulated(&sim, &options);
@@ -761,7 +761,7 @@ fn commits_that_come_together_are_synced_together() {
 }
 
 #[test]
-fn a_stop_takes_seconds_while_a_disk_hangs_and_loses_nothing_that_was_acked() {
+fn a_stop_while_a_disk_hangs_takes_seconds_and_loses_no_acks() {
     let sim = SimEnv::new(11);
     let server = simulated(&sim, &[]);
     let mut client = Client::new(&server);

@@ -248,7 +248,7 @@ fn a_session_tells_only_what_is_new() {
 }
 
 #[test]
-fn a_session_out_of_step_is_refused_with_the_error_that_begins_another() {
+fn a_session_out_of_step_gets_the_error_that_begins_another() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);
@@ -380,7 +380,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn what_was_produced_before_a_request_is_there_for_it_though_nobody_waited() {
+fn a_request_finds_records_produced_before_it_without_a_wait() {
     let server = server();
     let mut client = Client::new(&server);
     // At a level that syncs nobody sees it before that.

@@ -159,7 +159,7 @@ fn arrays_that_lie_about_their_length_close_the_connection() {
 }
 
 #[test]
-fn tags_out_of_order_nulls_and_trailing_bytes_close_the_connection() {
+fn wrong_tags_nulls_and_trailing_bytes_close_the_connection() {
     // ApiVersions 3: software name and version as compact strings, then tagged fields.
     let software =
         |tail: &[u8]| [&flexible_header(ApiKey::ApiVersions, 3)[..], &[2, b'a', 2, b'1'], tail].concat();

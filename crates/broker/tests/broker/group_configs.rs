@@ -99,7 +99,7 @@ fn told_interval_ms(client: &mut Client, group: &str, member_epoch: &mut i32) ->
 }
 
 #[test]
-fn a_group_goes_by_what_it_sets_and_a_restart_forgets_nothing_of_it() {
+fn a_groups_configs_apply_and_outlive_a_restart() {
     let data = tempfile::tempdir().expect("a directory");
     let server = start(data.path());
     let mut client = Client::new(&server);

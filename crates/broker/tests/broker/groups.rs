@@ -407,7 +407,7 @@ fn commit(client: &mut Client, group: &str, joined: &JoinGroupResponse<'_>) -> E
 }
 
 #[test]
-fn a_group_before_the_coordinator_was_asked_for_is_sent_to_look_for_it() {
+fn a_group_request_before_find_coordinator_is_refused() {
     let server = server();
     let mut client = Client::new(&server);
     let refused = client.call(&join_request("g", "", 10_000), 3);

@@ -121,7 +121,7 @@ fn a_log_dir_that_hangs_holds_up_no_producer_of_another() {
 }
 
 #[test]
-fn a_log_dir_that_hangs_holds_up_nobody_at_a_level_without_a_journal() {
+fn a_hanging_log_dir_holds_up_no_other_without_a_journal() {
     for level in ["2", "4"] {
         let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&[], &[("durability", level)]);
         let small = batch(&["small"]);
@@ -151,7 +151,7 @@ fn a_log_dir_that_hangs_holds_up_nobody_at_a_level_without_a_journal() {
 }
 
 #[test]
-fn where_the_only_log_dir_hangs_producers_are_told_and_others_served() {
+fn producers_are_refused_while_the_only_log_dir_hangs() {
     for level in ["1", "4"] {
         let sim = SimEnv::new(1);
         let server = start_on(&sim, "/one", &[]);
@@ -225,7 +225,7 @@ fn expect_metric(admin: SocketAddr, name: &str, value: usize) {
 }
 
 #[test]
-fn files_of_a_topic_go_though_its_deleter_leaves_while_a_disk_hangs() {
+fn a_topics_files_go_though_its_deleter_leaves_during_a_hang() {
     let sim = SimEnv::new(1);
     let server = start_on(&sim, "/one", &[]);
     let admin = server.admin_address().expect("an admin port");
@@ -256,7 +256,7 @@ fn files_of_a_topic_go_though_its_deleter_leaves_while_a_disk_hangs() {
 }
 
 #[test]
-fn health_and_metrics_are_answered_while_the_disk_of_the_metadata_hangs() {
+fn health_and_metrics_answer_while_the_metadatas_disk_hangs() {
     let sim = SimEnv::new(1);
     let server = start_on(&sim, "/one", &[]);
     let admin = server.admin_address().expect("an admin port");
@@ -299,7 +299,7 @@ fn cache_bytes(admin: SocketAddr) -> u64 {
 }
 
 #[test]
-fn a_log_dir_that_hangs_and_is_flooded_takes_no_room_from_a_producer_of_another() {
+fn a_flooded_hanging_log_dir_leaves_room_for_other_producers() {
     let options = [("journal.bytes", "134217728")];
     let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&options, &[("durability", "1")]);
     let large = batch(&[&"x".repeat(200_000)]);

@@ -179,7 +179,7 @@ fn the_topic_of_offsets_is_read_like_any_other() {
 }
 
 #[test]
-fn a_second_server_on_the_same_data_is_refused_and_harms_nothing() {
+fn a_second_server_on_the_same_data_is_refused_without_harm() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = start_in(&directory);
     let path = directory.path().to_str().expect("text");

@@ -60,7 +60,7 @@ fn cut_after_a_kill(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_server_that_has_lost_topics_does_not_start_until_its_owner_says_so_and_keeps_offsets_and_records() {
+fn lost_topics_stop_the_start_until_the_loss_is_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = cut_after_a_kill(dir.path());
     for _ in 0..2 {
@@ -95,7 +95,7 @@ fn a_server_that_has_lost_topics_does_not_start_until_its_owner_says_so_and_keep
 }
 
 #[test]
-fn partitions_that_were_added_after_the_copy_of_the_metadata_come_back_with_their_records() {
+fn partitions_added_after_the_metadata_copy_come_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let [data, older] = ["data", "older"].map(|name| dir.path().join(name));
     let server = start(&data);
@@ -127,7 +127,7 @@ fn partitions_that_were_added_after_the_copy_of_the_metadata_come_back_with_thei
 }
 
 #[test]
-fn metadata_that_is_cut_after_a_stop_in_order_comes_from_its_copy_or_stops_the_start() {
+fn cut_metadata_comes_from_its_copy_or_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let server = start(&data);
@@ -215,7 +215,7 @@ fn reads_all(server: &Server) -> bool {
 /// A server with topics of two levels and a group, stopped in order or killed, and each of its files in turn missing, or
 /// emptied, cut or flipped.
 #[test]
-fn every_file_beside_the_segments_is_made_good_or_named_with_a_way_out_that_leads_out() {
+fn damaged_files_beside_segments_are_mended_or_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let [data, stopped, killed] = ["data", "stopped", "killed"].map(|name| dir.path().join(name));
     let start = || {

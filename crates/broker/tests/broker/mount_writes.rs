@@ -172,7 +172,7 @@ fn acks_come_at_the_level_of_the_mount() {
 }
 
 #[test]
-fn the_server_removes_old_segments_of_a_mount_that_says_so_and_of_no_other() {
+fn only_a_mount_with_retention_loses_old_segments() {
     const BATCHES: usize = 60;
     let value = "x".repeat(10_000);
     // Six to a segment. By age all go but the last one, since their records are old.
@@ -385,7 +385,7 @@ fn a_started_process_holds_a_queue_until_it_is_killed() {
 }
 
 #[test]
-fn a_process_that_died_while_it_appended_leaves_nothing_in_the_way() {
+fn an_appender_that_died_does_not_block_produce() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     appender.append(b"mine").expect("room");
@@ -410,7 +410,7 @@ fn a_process_that_died_while_it_appended_leaves_nothing_in_the_way() {
 }
 
 #[test]
-fn a_queue_that_is_damaged_at_the_start_takes_no_records_and_holds_up_nothing_else() {
+fn a_queue_damaged_at_the_start_takes_no_records() {
     let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     drop(queue(dir.path()));
     let mount = mount_of(dir.path(), ":rw");
@@ -496,7 +496,7 @@ fn with_acks_0_nothing_is_answered_and_a_refusal_closes() {
 }
 
 #[test]
-fn many_producers_and_appenders_lose_nothing_and_keep_their_order() {
+fn many_producers_and_appenders_keep_all_records_in_order() {
     const BATCHES: i32 = 150;
     let dir = tempfile::tempdir().expect("a directory");
     drop(queue(dir.path()));

@@ -73,7 +73,7 @@ fn health(server: &Server) -> String {
 }
 
 #[test]
-fn what_is_in_a_queue_is_read_from_any_place_and_across_segments() {
+fn a_queue_is_read_from_any_offset_and_across_segments() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     let expected: Vec<String> = (0..3000).map(|number| format!("{number:0100}")).collect();
@@ -122,7 +122,7 @@ fn a_waiting_consumer_has_a_record_at_once() {
 }
 
 #[test]
-fn who_waits_at_a_mount_of_the_synced_has_records_when_they_are_synced() {
+fn a_fetch_at_a_synced_mount_waits_for_the_sync() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     let server = mounted_as(&format!("{}:synced", mount_of(dir.path())));
@@ -277,7 +277,7 @@ fn a_consumer_goes_on_when_appenders_are_killed_and_others_come() {
 }
 
 #[test]
-fn a_group_goes_on_where_it_was_after_a_restart_and_the_topic_is_the_same() {
+fn a_group_of_a_mounted_topic_goes_on_after_a_restart() {
     let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let mut appender = queue(dir.path());
     (0..10).for_each(|time| append(&mut appender, "quote", time));

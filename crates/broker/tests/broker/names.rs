@@ -85,7 +85,7 @@ fn names_that_differ_by_dot_and_underscore_collide_as_in_kafka() {
 }
 
 #[test]
-fn numbers_of_partitions_and_replicas_that_cannot_be_are_refused() {
+fn impossible_numbers_of_partitions_and_replicas_are_refused() {
     let server = server();
     let mut client = Client::new(&server);
     for partitions in [0, -2, i32::MIN] {

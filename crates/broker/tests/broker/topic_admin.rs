@@ -327,7 +327,7 @@ fn topic_configs_change_and_survive_a_restart() {
 }
 
 #[test]
-fn a_resource_named_twice_is_refused_both_times_and_others_are_not() {
+fn only_a_resource_named_twice_is_refused_both_times() {
     let (_server, mut wire) = server();
     for name in ["a", "b"] {
         create_one(&mut wire, name, 1);

@@ -65,7 +65,7 @@ fn size_retention_comes_to_a_topic_that_has_stopped_growing() {
 
 /// On a full disk nobody can append, and nothing but this gives the space back.
 #[test]
-fn files_of_deleted_segments_go_after_their_delay_without_another_record() {
+fn files_of_deleted_segments_go_after_their_delay() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = ("data.dir", directory.path().to_str().expect("text"));
     let server = server_with(&[SOON, &[data]].concat());

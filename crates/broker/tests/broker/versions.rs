@@ -241,7 +241,7 @@ fn a_version_that_is_not_advertised_closes_the_connection() {
 }
 
 #[test]
-fn produce_before_version_3_is_advertised_and_closes_the_connection() {
+fn produce_below_3_is_advertised_and_closes_the_connection() {
     let server = server();
     let oldest = advertised(&mut Client::new(&server)).into_iter().find(|(key, _)| *key == ApiKey::Produce);
     assert_eq!(oldest, Some((ApiKey::Produce, 0)));

@@ -86,7 +86,7 @@ fn a_few_huge_half_frames_hold_up_no_ordinary_request() {
 }
 
 #[test]
-fn huge_half_frames_hold_up_a_huge_request_for_a_few_seconds_only() {
+fn huge_half_frames_hold_up_a_huge_request_for_seconds_only() {
     let _alone = alone();
     let rude = Rude { count: 13, length: 104_857_600, sent: 9_000_000, drips: false };
     let server = || server_with(&[("message.max.bytes", "10485760")]);
@@ -96,7 +96,7 @@ fn huge_half_frames_hold_up_a_huge_request_for_a_few_seconds_only() {
 }
 
 #[test]
-fn many_frames_that_are_nearly_whole_hold_up_an_ordinary_request_for_a_few_seconds_only() {
+fn nearly_whole_frames_hold_up_requests_for_seconds_only() {
     let _alone = alone();
     // They send ten times what there is, as two thousand do with what there is by default.
     let server = || server_with(&[("queued.max.request.bytes", "8388608")]);

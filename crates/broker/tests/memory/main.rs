@@ -122,7 +122,7 @@ fn lengths_whose_bytes_never_come_take_nothing_from_anybody() {
 }
 
 #[test]
-fn thousands_of_lengths_whose_bytes_never_come_take_nothing_from_anybody() {
+fn thousands_of_lengths_without_bytes_take_no_memory() {
     let _alone = alone();
     // Both ends of each connection are files of this process.
     let count = ((raise_open_files() - 500) / 2).min(2_100);
@@ -130,7 +130,7 @@ fn thousands_of_lengths_whose_bytes_never_come_take_nothing_from_anybody() {
 }
 
 #[test]
-fn half_frames_hold_up_nothing_that_is_whole_and_nobody_for_long() {
+fn half_frames_hold_up_large_requests_for_seconds_only() {
     let _alone = alone();
     // A frame has a minute by default.
     let server = server_with(&[("queued.max.request.bytes", "1048576")]);
@@ -162,7 +162,7 @@ fn half_frames_hold_up_nothing_that_is_whole_and_nobody_for_long() {
 }
 
 #[test]
-fn large_frames_that_are_sent_in_part_do_not_lock_each_other_out() {
+fn large_frames_sent_in_part_do_not_lock_each_other_out() {
     let _alone = alone();
     let server =
         server_with(&[("queued.max.request.bytes", "1048576"), ("socket.frame.timeout.ms", "15000")]);
@@ -211,7 +211,7 @@ fn requests_whose_answers_nobody_reads_are_held_back() {
 }
 
 #[test]
-fn responses_that_are_ready_behind_a_waiting_request_are_held_back() {
+fn ready_responses_behind_a_waiting_request_are_kept_back() {
     let _alone = alone();
     let server = server();
     let mut rude = Client::new(&server);
@@ -285,7 +285,7 @@ fn fetches_of_everything_by_many_clients_take_no_memory() {
 }
 
 #[test]
-fn sessions_that_come_and_go_are_bounded_and_leave_those_in_use_alone() {
+fn short_sessions_are_bounded_and_spare_sessions_in_use() {
     const ROUNDS: usize = 20;
     const SESSIONS: usize = 2_000;
     let _alone = alone();

@@ -117,7 +117,7 @@ fn sync(joined: &JoinGroupResponse<'static>, instance: &str) -> SyncGroupRequest
 }
 
 #[test]
-fn members_that_wait_for_their_group_do_not_keep_the_memory_of_their_requests() {
+fn waiting_members_free_the_memory_of_their_requests() {
     let _alone = alone();
     let server = server_with(&[LITTLE]);
     let (mut leader, mut rude) = (Client::new(&server), Client::new(&server));
@@ -156,7 +156,7 @@ fn members_that_wait_for_their_group_do_not_keep_the_memory_of_their_requests() 
 }
 
 #[test]
-fn a_fetch_that_needs_much_memory_while_it_waits_is_answered_when_others_wait_for_that() {
+fn a_waiting_fetch_is_answered_when_others_need_its_memory() {
     let _alone = alone();
     let server = server_with(&[LITTLE]);
     let mut large = Client::new(&server);
@@ -184,7 +184,7 @@ fn a_fetch_that_needs_much_memory_while_it_waits_is_answered_when_others_wait_fo
 }
 
 #[test]
-fn a_fetch_waits_for_half_of_the_time_in_which_its_connection_would_be_idle() {
+fn a_fetch_waits_for_half_of_its_connections_idle_time() {
     let _alone = alone();
     let server = server_with(&[("connections.max.idle.ms", "1500")]);
     let mut client = Client::new(&server);
