@@ -139,7 +139,7 @@ fn what_only_a_broker_or_another_format_sets_is_refused() {
     ]);
 }
 
-/// One message as clients wrote it before there were batches: offset, size, checksum (which nobody gets to), format,
+/// One message in the format before there were batches: offset, size, checksum (which the server never checks), format,
 /// attributes, in format 1 a time, no key, a value.
 fn old_message(format: u8) -> Vec<u8> {
     let time = if format == 1 { vec![0; 8] } else { Vec::new() };

@@ -1,5 +1,5 @@
-//! Consumers that read what has left memory: they get what was written, whoever writes meanwhile, and what they had
-//! read from the disk leaves memory again.
+//! Consumers that read records from the disk: they get them as written, also under load, and the records leave memory
+//! again once they are read.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -104,7 +104,7 @@ fn records_read_from_the_disk_are_right_and_leave_memory() {
     for path in &files {
         forget_pages(path);
     }
-    // Some file systems, such as those in memory, keep their pages whatever they are told.
+    // Some file systems, such as those in memory, keep their pages whatever the advice.
     let can_forget = !is_in_memory(&files[0], 0);
     assert_reads_all(&mut client);
     let since = Instant::now();
@@ -159,7 +159,7 @@ fn a_fetch_of_many_cold_partitions_takes_few_at_a_time() {
     while !left.is_empty() {
         let mut request = fetch_request("t", left[0], 0);
         request.max_wait_ms = 300_000;
-        // There is less than it waits for; but two fit into what one may prove.
+        // There is less than the fetch waits for; but two partitions fit into the bytes that a pass may prove.
         request.min_bytes = if left.len() > 2 { i32::MAX } else { 1 };
         let first = request.topics[0].partitions[0].clone();
         let of = |partition: &i32| FetchPartition { partition: *partition, ..first.clone() };

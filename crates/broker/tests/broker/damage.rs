@@ -50,7 +50,7 @@ impl Damaged {
         Self { server: server_with(&options), directory }
     }
 
-    /// Partition 0 answers nothing, partition 1 goes on, and people are told which file it is.
+    /// Partition 0 answers nothing, partition 1 goes on, and errors and health name the file.
     fn assert_offline(&self) {
         let mut client = Client::new(&self.server);
         for offset in [0, 5] {
@@ -201,7 +201,7 @@ fn a_mark_of_damage_is_found_also_when_the_checkpoint_is_lost() {
     let mark = segment.with_extension("damaged");
     assert!(mark.exists());
     damaged.server.stop().expect("a clean stop");
-    // As it was, so that whoever looks takes the mark away.
+    // The segment is whole again, so that the next check removes the damage marker.
     let mut bytes = fs::read(&segment).expect("readable");
     bytes[7] ^= 1;
     fs::write(&segment, bytes).expect("writable");

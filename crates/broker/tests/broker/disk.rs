@@ -1,5 +1,5 @@
-//! Every file of a data directory, spoiled in every way: what is wrong is found, nobody reads anything that was not
-//! written there, whatever the file does not concern goes on, and with complete files restored everything is back.
+//! Every file of a data directory, spoiled in every way: the damage is found, no reader gets bytes that were not
+//! written, partitions beside the file go on, and with complete files restored everything is back.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::support::{
 const PARTITIONS: [(&str, i32, usize); 3] = [("synced", 0, 600_000), ("synced", 1, 100), ("cached", 0, 100)];
 /// Records of each partition when the older copy was made, after the stop in order, and when the server was killed.
 const PRODUCED: [usize; 3] = [1, 3, 5];
-/// A level whose records are acked before they are synced: a kill and damage together may take the last ones.
+/// A partition whose records are acked before they are synced: a kill and damage together may take the last ones.
 const UNSYNCED: &str = "cached-0";
 const GROUP: &str = "g";
 
@@ -48,7 +48,7 @@ const SPOILS: [(&str, Spoil); 5] = [
 
 /// Said of a partition whose reads the server refuses.
 const OFFLINE: &str = "is offline";
-/// Said of one of which it hands out bytes that nobody wrote: it proves what it reads, so that no reader has to.
+/// Said of a partition whose damaged bytes are handed out: the server proves what it reads, so that readers need not.
 const SERVED: &str = "is served damaged";
 
 /// Differences from the state before: partition or group, and what is the matter; or why the server does not start.

@@ -1,5 +1,5 @@
-//! Levels of durability over real sockets: what an ack is worth, what becomes of it when the level changes or the disk
-//! fails, and what producers wait for.
+//! Levels of durability over real sockets: what an ack promises, also when the level changes or the disk fails, and
+//! the waits of producers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,8 +117,8 @@ fn what_is_acked_at_level_1_survives_a_power_cut() {
     }
 }
 
-/// Produces numbered records over one pipelined connection until told to stop; gives how many were acked. Fails if one
-/// is refused or gets another offset than its number.
+/// Produces numbered records over one pipelined connection until `stop` is set; gives how many were acked. Fails if a
+/// record is refused or gets another offset than its number.
 fn pour(server: &Server, topic: &'static str, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     const AHEAD: usize = 20;
     let (mut client, stop) = (Client::new(server), Arc::clone(stop));
@@ -494,7 +494,7 @@ fn a_batch_not_durable_in_time_times_out_and_stays() {
     let answer = &response.responses[0].partition_responses[0];
     assert_eq!(ErrorCode(answer.error_code), ErrorCode::REQUEST_TIMED_OUT);
     assert_eq!(read_all(&mut client, "t", 0, 0), ["a"], "nobody sees it before it is synced");
-    // Health says that somebody waits, and for what, although nothing has failed.
+    // Health names the journal that producers wait for, although nothing has failed.
     let health = || get(server.admin_address().expect("an admin port"), "/health");
     let begun = Instant::now();
     while !health().1.contains("producers wait for the journal in /data/journal: its disk does not take") {
@@ -729,7 +729,7 @@ fn what_the_journal_has_synced_does_not_count_as_unsynced() {
     };
     produce(&mut client, "t", 0, &batch(&["a", "b"]));
     let begun = Instant::now();
-    // Long before anything is settled, which is what brings records into their segment.
+    // Long before the settler brings records into their segment.
     while unsynced() != 0 {
         assert!(begun.elapsed() < Duration::from_secs(5), "the journal syncs every second");
         std::thread::sleep(Duration::from_millis(20));

@@ -42,7 +42,7 @@ fn batches_of_every_codec_come_back_as_they_went() {
         assert_eq!(produce(&mut client, "t", index, &bytes), 0);
         let data = fetch(&mut client, "t", index, 0);
         assert_eq!(values(records(&data)), sent, "{compression:?}");
-        // Offset and epoch are patched; the rest, compressed records and checksum, is what was sent.
+        // Offset and epoch are patched; all else, compressed records and checksum, is as sent.
         assert_eq!(records(&data)[16..], bytes[16..], "{compression:?}");
         assert_eq!((data.high_watermark, data.last_stable_offset), (50, 50));
     }
@@ -383,7 +383,7 @@ fn pipelined_requests_are_answered_in_order() {
 fn a_request_finds_records_produced_before_it_without_a_wait() {
     let server = server();
     let mut client = Client::new(&server);
-    // At a level that syncs nobody sees it before that.
+    // At a level that syncs, records are not visible before the sync.
     create_topic(&mut client, "t", 1, &[("durability", "4")]);
     let bytes = batch(&["a"]);
     for round in 1..=20 {

@@ -183,7 +183,7 @@ fn a_rebalance_goes_on_without_the_member_whose_client_is_gone() {
 fn a_group_takes_no_more_members_than_its_bound() {
     let (server, mut first) = with_topic(&[("group.max.size", "2")]);
     join(&mut first, "g", "");
-    // While it rebalances, a group counts those who wait: a member from before may not come back.
+    // While it rebalances, a group counts the members that wait: a member from before may not come back.
     let mut waiting: Vec<Client> = (0..2).map(|_| Client::new(&server)).collect();
     for client in &mut waiting {
         client.send(&join_request("g", "", 10_000), 3);
@@ -226,7 +226,7 @@ fn members_of_the_new_protocol_part_the_partitions() {
     assert_eq!(assigned(&first), Some(vec![0, 1, 2, 3]));
     let mut second = two.call(&consumer("member-two", 0, None), 1);
     assert_eq!(ErrorCode(second.error_code), ErrorCode::NONE);
-    // The first gives up what it is told to, and only then does the second get it.
+    // The first member gives up its revoked partitions, and only then does the second get them.
     let told = one.call(&consumer("member-one", first.member_epoch, owning(&[0, 1, 2, 3])), 1);
     let kept = assigned(&told).expect("a smaller assignment");
     assert_eq!(kept.len(), 2);

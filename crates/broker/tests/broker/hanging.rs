@@ -70,8 +70,7 @@ fn expect_health(admin: SocketAddr, what: &str) {
     }
 }
 
-/// Produces until that is refused, as what a disk that does not answer would have to take. Before that it is taken, or not in
-/// time.
+/// Produces until batches are refused because the disk does not answer. Until then they are taken, or time out.
 fn expect_refused(client: &mut Client, index: i32, batch: &[u8]) {
     let begun = Instant::now();
     loop {
@@ -195,7 +194,7 @@ fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
     for _ in 0..5 {
         produce(&mut client, "t", hung, &large);
     }
-    // More than one look meets what is due in the dir that hangs.
+    // More than one check of retention meets the segments that are due in the hanging dir.
     for _ in 0..9 {
         produce(&mut client, "t", well, &large);
         std::thread::sleep(Duration::from_millis(50));

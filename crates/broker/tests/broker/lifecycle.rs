@@ -1,4 +1,4 @@
-//! Starting, stopping, and what is still there afterwards; how many connections there may be.
+//! Starts, stops, and the records, offsets and topics after them; the bound of connections.
 
 use std::fs;
 use std::time::{Duration, Instant};

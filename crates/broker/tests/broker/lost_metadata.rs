@@ -1,5 +1,5 @@
-//! A server that has lost a part of its metadata, and everything else that it keeps beside the records: what is damaged
-//! is either made good or named with the way out, and a start makes nothing worse.
+//! A server that has lost a part of its metadata, or of the other files beside the records: each damaged file is
+//! mended or named with the way out, and a start makes nothing worse.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -183,7 +183,7 @@ enum Outcome {
     Refused,
 }
 
-/// The rows of docs/damage.md for what a server keeps beside segments and their indexes.
+/// The rows of docs/damage.md for files beside segments and their indexes.
 fn expected(file: &str, damage: &str, was_killed: bool) -> Outcome {
     match (file, damage) {
         ("journal/00000000.journal", "missing") if was_killed => Outcome::UntilAccepted("accept-loss"),

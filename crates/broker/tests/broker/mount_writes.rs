@@ -57,7 +57,7 @@ fn sequenced(id: i64, sequence: i32, value: &str) -> Vec<u8> {
     batch_with(BatchOptions { producer, ..BatchOptions::default() }, &[value])
 }
 
-/// The offset that a batch gets, sent as a producer does that tries again. On a busy machine whoever makes room in the
+/// The offset of a batch that is produced until the queue is free. On a busy machine the thread that makes room in the
 /// queue may hold it for as long as the server waits.
 fn produce_when_free(client: &mut Client, batch: &[u8]) -> Option<i64> {
     (0..60).find_map(|_| {
@@ -74,7 +74,7 @@ fn config(client: &mut Client, name: &'static str) -> Option<String> {
     sourced_config(client, name).map(|(value, _)| value)
 }
 
-/// A config's value, and who has set it.
+/// A config's value and source.
 fn sourced_config(client: &mut Client, name: &'static str) -> Option<(String, i8)> {
     let resource = DescribeConfigsResource {
         resource_type: 2,
@@ -367,10 +367,10 @@ fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     assert_eq!(read_all(&mut client, TOPIC, 0, 0), ["x", "x", "x", "mine"]);
 }
 
-/// The variable that tells a started process which queue to hold.
+/// The variable with the queue that a started process is to hold.
 const HOLD: &str = "RIVERRUN_MOUNT_HOLD";
 
-/// Not a test of its own: what the process runs that the next test starts.
+/// Not a test of its own: the next test starts a process that runs it.
 #[test]
 fn a_started_process_holds_a_queue_until_it_is_killed() {
     let Ok(dir) = std::env::var(HOLD) else { return };

@@ -1,4 +1,4 @@
-//! Queues of this machine as topics: read by clients while somebody appends, and changed by none of them.
+//! Queues of this machine as topics: read by clients during appends, and changed by none of them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -162,7 +162,7 @@ fn account_of(dir: &Path, id: u64) -> PathBuf {
     dir.with_extension(format!("appended-{id}"))
 }
 
-/// Not a test of its own: what the processes run that the next test starts.
+/// Not a test of its own: the next test starts processes that run it.
 #[test]
 fn a_started_process_appends_until_it_is_killed() {
     let Ok(dir) = std::env::var(APPEND_TO) else { return };

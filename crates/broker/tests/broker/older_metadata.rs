@@ -1,4 +1,4 @@
-//! A server whose metadata comes from an older copy: it takes no new producer for one that it knows.
+//! A server whose metadata comes from an older copy: it takes no new producer for an earlier one.
 
 use std::fs;
 use std::path::Path;

@@ -148,7 +148,7 @@ fn a_session_of_many_partitions_waits_for_new_records() {
     assert_ne!(full.session_id, 0, "it has a session");
     request.topics.clear();
     (request.session_id, request.session_epoch) = (full.session_id, 1);
-    // Those that were not opened yet are told of as they are.
+    // Partitions that were not opened yet are in later answers, once they are.
     while !client.call(&request, FETCH_BY_NAME).responses.is_empty() {
         request.session_epoch += 1;
         assert!(request.session_epoch < 1_000, "something is always new");

@@ -578,7 +578,7 @@ fn files_of_a_deleted_topic_are_gone_with_the_answer() {
     let server = Server::builder().data_dir(data.path()).expect("a path").start().expect("starts");
     let mut wire = Client::connect(server.bootstrap());
     create_one(&mut wire, "t", 2);
-    // So that the records are in files of their own at once.
+    // At an async level the records are in segments at once.
     assert_eq!(alter(&mut wire, TOPIC, "t", 0, "durability", "4"), ErrorCode::NONE);
     let id = metadata(&mut wire, 12, Some(vec![named("t")]), false)[0].2;
     crate::support::produce(&mut wire, "t", 0, &crate::support::batch(&["one"]));

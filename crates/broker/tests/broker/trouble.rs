@@ -1,4 +1,4 @@
-//! Data that is damaged: what is well goes on, and health tells of what is not.
+//! Data that is damaged: everything else goes on, and health names the damage.
 
 use std::fs;
 use std::path::{Path, PathBuf};

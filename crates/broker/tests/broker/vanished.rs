@@ -1,4 +1,4 @@
-//! Directories that are taken away under a running server: noticed within a checkpoint's interval, told by health, and
+//! Directories that are taken away under a running server: noticed within a checkpoint's interval and shown by health;
 //! nothing is acked after that.
 
 use std::fs;

@@ -49,8 +49,8 @@ fn packed(codec: Compression, piece: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One stream of `first` and of many equal pieces. `head` and `tail` are what each packed piece begins and ends with,
-/// and a stream has once.
+/// One stream of `first` and of many equal pieces. `head` and `tail` are the lengths of a packed piece's beginning and
+/// end that a stream has only once.
 fn repeated(codec: Compression, pieces: usize, head: usize, tail: usize) -> Vec<u8> {
     let (mut stream, zeros) = (packed(codec, &first_piece(INFLATED)), packed(codec, &vec![0; PIECE]));
     let end = stream.split_off(stream.len() - tail);
@@ -76,7 +76,7 @@ fn zstd(window_log: u8, blocks: usize) -> Vec<u8> {
     frame
 }
 
-/// Bombs of a gigabyte, and of what a few kibibytes can hold.
+/// Bombs of a gigabyte, and bombs that fit into a few kibibytes.
 fn bombs() -> Vec<(&'static str, Compression, Vec<u8>)> {
     let (gzip, lz4, snappy) = (Compression::Gzip, Compression::Lz4, Compression::Snappy);
     vec![

@@ -42,7 +42,7 @@ fn be_rude(address: &str, rude: Rude, part: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// Sets what it holds when it goes, also when the test fails.
+/// Sets its flag when it is dropped, also when the test fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -98,7 +98,7 @@ fn huge_half_frames_hold_up_a_huge_request_for_seconds_only() {
 #[test]
 fn nearly_whole_frames_hold_up_requests_for_seconds_only() {
     let _alone = alone();
-    // They send ten times what there is, as two thousand do with what there is by default.
+    // Together they send ten times the memory for requests, as two thousand do with its default.
     let server = || server_with(&[("queued.max.request.bytes", "8388608")]);
     let rude = Rude { count: 140, length: 600_000, sent: 599_990, drips: false };
     assert_served_within(FEW_SECONDS, &server(), rude, &[100_000, 900_000]);

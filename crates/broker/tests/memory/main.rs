@@ -1,5 +1,5 @@
-//! How much memory rude clients can make the server take. The server runs in this process, so what is measured is
-//! the growth of the whole process; therefore these tests are a program of their own and run one after the other.
+//! How much memory rude clients can make the server take. The server runs in this process, so the tests measure the
+//! growth of the whole process; therefore they are a program of their own and run one after the other.
 
 mod groups;
 #[path = "../support/mod.rs"]
@@ -40,7 +40,7 @@ fn status_bytes(field: &str) -> usize {
     kib * 1024
 }
 
-/// Has the system count this process' peak of memory from now on; gives what it holds now.
+/// Starts a new count of this process' peak of memory; gives its memory now.
 fn reset_peak() -> usize {
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
     status_bytes("VmRSS")
@@ -73,7 +73,7 @@ fn assert_grown_less_than(bound: usize, before: usize) {
 fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, ..limit };
-    // Above what the kernel takes nothing changes.
+    // A kernel that refuses the new limit keeps the old one.
     let _ = setrlimit(Resource::Nofile, most);
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).expect("fits"))
 }
@@ -202,7 +202,7 @@ fn requests_whose_answers_nobody_reads_are_held_back() {
     std::thread::sleep(Duration::from_millis(500));
     assert_grown_less_than(8 * MIB, before);
     assert_serves(&server);
-    // Nothing was lost: whoever begins to read gets every answer.
+    // Nothing was lost: once the client reads, it gets every answer.
     for _ in 0..REQUESTS {
         assert!(rude.read_frame().expect("answered").len() > 100);
     }
@@ -334,7 +334,7 @@ fn members_that_come_and_go_are_bounded() {
     let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: b"m"[..].into() };
     let join = JoinGroupRequest {
         group_id: "g".into(),
-        // Longer than the test: what ends meanwhile is written down, and that takes memory of its own.
+        // Longer than the test: the end of a session is written down, and that takes memory of its own.
         session_timeout_ms: 300_000,
         rebalance_timeout_ms: 6_000,
         protocol_type: "consumer".into(),

@@ -1,4 +1,4 @@
-//! Requests that wait for something to come, and may wait long: what they hold meanwhile, and how long others wait for that.
+//! Requests that wait, perhaps for long: the memory that they hold meanwhile, and how long other requests wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::support::{
 
 /// The least memory for requests that a server may be given.
 const LITTLE: (&str, &str) = ("queued.max.request.bytes", "1048576");
-/// Longer than anything takes that nobody holds up.
+/// Longer than any request takes that is not held up.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// A fetch that waits as long as it may for more than there will be.
@@ -49,7 +49,7 @@ fn fetches_that_wait_do_not_keep_the_memory_of_their_requests() {
     // As many as three connections may have, so that none of them waits for memory itself.
     let mut rude: Vec<_> = (0..3).map(|_| Client::new(&server)).collect();
     create_topic(&mut rude[0], "t", 1, &[]);
-    // As long as a request may be without being large, for the sake of what it does not need.
+    // As long as a request may be without being large; the padding is not needed while it waits.
     let padding = "x".repeat(30_000);
     let forgotten = ForgottenTopic { topic: padding.as_str().into(), ..Default::default() };
     let padded = FetchRequest { forgotten_topics_data: vec![forgotten.clone(), forgotten], ..patient("t") };
@@ -61,13 +61,13 @@ fn fetches_that_wait_do_not_keep_the_memory_of_their_requests() {
     assert!(quiet, "they wait, since nobody else needs their memory");
 }
 
-/// Versions of `JoinGroup` and `SyncGroup` that take fields which nobody knows, as all later ones do.
+/// Versions of `JoinGroup` and `SyncGroup` that take unknown fields, as all later ones do.
 const JOIN: i16 = 6;
 const SYNC: i16 = 4;
 /// Bytes of such a field: a request with it is not large yet.
 const UNKNOWN_BYTES: usize = 60_000;
 
-/// A request with a field at its end that nobody knows.
+/// A request with an unknown field at its end.
 fn with_unknown_field<'q, R: Request<'q>>(request: &R, version: i16) -> Vec<u8> {
     let mut frame = request_bytes(request, version);
     assert_eq!(frame.pop(), Some(0), "no such field yet");
