@@ -129,7 +129,7 @@ fn records_found_at_a_start_leave_memory_once_read() {
         forget_pages(path);
     }
     let can_forget = !is_in_memory(&files[0], 0);
-    // It is read to be proved, before it is sent: that must not look as if it had been in memory.
+    // The server reads the records to prove them before they are sent: they must not look as if they were cached before that.
     assert_reads_all(&mut client);
     let since = Instant::now();
     while can_forget && is_in_memory(&files[0], 4 << 20) {

@@ -204,7 +204,7 @@ fn a_failed_journal_fails_synced_topics_and_no_others() {
     assert_eq!(read_all(&mut client, "fast", 0, 0), ["a", "b"]);
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(status.contains("503") && body.contains("/data/journal"), "{status} {body}");
-    // It cannot say that all is settled, and the next start looks at the disk.
+    // The server cannot say that all is settled, so the next start looks at the disk.
     server.stop().expect_err("not a clean stop");
     sim.fs.crash();
     let server = simulated(&sim, &[]);
@@ -520,7 +520,7 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
     // The journal's volume is full, and that of the log dir is not.
     sim.fs.fill_device(Some("/data/journal".as_ref()));
-    // As long as there is room in the file that was made before, it goes on.
+    // Commits go on while there is room in the file that was made before.
     let begun = Instant::now();
     let refused = loop {
         match crate::lifecycle::commit(&mut client, "g", "t", 1) {

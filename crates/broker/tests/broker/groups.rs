@@ -318,7 +318,7 @@ fn a_group_changes_its_protocol_and_back_over_restarts() {
     request.assignments[0].assignment = all.into();
     assert_eq!(partitions_of(&client.call(&request, 2)), [0, 1, 2, 3]);
 
-    // The first member of the newer protocol, for whom the other gives up its half.
+    // The first member of the consumer protocol, for whom the other gives up its half.
     let modern = client.call(&consumer("member-one", 0, None), 1);
     assert_eq!(ErrorCode(modern.error_code), ErrorCode::NONE);
     drop(server);
@@ -332,7 +332,7 @@ fn a_group_changes_its_protocol_and_back_over_restarts() {
     let modern = client.call(&consumer("member-one", modern.member_epoch, Some(Vec::new())), 1);
     assert_eq!(assigned(&modern).expect("its half").len(), 2);
 
-    // The last member of the newer protocol.
+    // The last member of the consumer protocol.
     assert_eq!(client.call(&consumer("member-one", -1, None), 1).error_code, 0);
     drop(server);
     let server = server_with(&options);

@@ -124,7 +124,7 @@ fn a_hanging_log_dir_holds_up_no_other_without_a_journal() {
     for level in ["2", "4"] {
         let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&[], &[("durability", level)]);
         let small = batch(&["small"]);
-        // More than there are threads of the network.
+        // More clients than there are network threads.
         let mut others: Vec<_> = (0..40).map(|_| Client::new(&server)).collect();
         for other in &mut others {
             other.send(&produce_request("t", hung, &small, -1), 12);
@@ -160,7 +160,7 @@ fn producers_are_refused_while_the_only_log_dir_hangs() {
         produce(&mut client, "t", 0, &batch(&["a"]));
         sim.fs.hang_device(Some(Path::new("/one")));
         let large = batch(&[&"x".repeat(500_000)]);
-        // The first ones are taken or wait, until the disk is known not to answer.
+        // The first batches are taken or wait, until the disk is known not to answer.
         let mut first = Client::new(&server);
         first.send(&produce_request("t", 0, &large, -1), 12);
         expect_health(admin, "/one does not answer");

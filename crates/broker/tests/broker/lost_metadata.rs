@@ -175,11 +175,11 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// The start of a server one of whose files is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It starts, and everything is there.
+    /// The server starts, and everything is there.
     Unharmed,
-    /// It does not start until a file of this name in `meta` says that the owner knows of the loss.
+    /// No start until a file of this name in `meta` says that the owner accepts the loss.
     UntilAccepted(&'static str),
-    /// It does not start; the message tells what to do.
+    /// No start; the message gives the way out.
     Refused,
 }
 

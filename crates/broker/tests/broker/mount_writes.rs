@@ -334,7 +334,7 @@ fn the_time_of_the_append_is_stamped_where_the_server_says_so() {
 fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
-    // One thread for all of the network.
+    // One network thread.
     let mount = mount_of(dir.path(), ":rw");
     let server = server_with(&[("mounts", &mount), ("num.network.threads", "1")]);
     let (mut client, mut other) = (Client::new(&server), Client::new(&server));

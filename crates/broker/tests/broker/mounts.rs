@@ -91,7 +91,7 @@ fn a_queue_is_read_from_any_offset_and_across_segments() {
     for (timestamp, found) in [(-2, (-1, 0)), (-1, (-1, 3000)), (-3, (2999, 2999)), (1234, (1234, 1234))] {
         assert_eq!(list_offset(&mut client, timestamp), (ErrorCode::NONE, found.0, found.1), "{timestamp}");
     }
-    // It goes on while it is read.
+    // Appends go on while the queue is read.
     append(&mut appender, "more", 3000);
     assert_eq!(read_all(&mut client, TOPIC, 0, 3000), ["more"]);
     server.stop().expect("a clean stop");

@@ -150,6 +150,6 @@ fn compact_idle_topic(options: &[(&str, &str)]) {
         builder.append(TimestampMs(1), Some(b"key"), Some(&large), &[]).expect("fits");
         produce(&mut client, "t", 0, &builder.build().expect("built"));
     }
-    // The last record of the cleaned part, and what the active segment holds.
+    // The last record of the cleaned part and the active segment stay.
     wait_for_size_below(&server, 1_500_000);
 }

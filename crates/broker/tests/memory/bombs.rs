@@ -99,7 +99,7 @@ fn bombs_of_every_codec_are_refused_without_being_inflated() {
     let _alone = alone();
     let server = server();
     let mut client = Client::new(&server);
-    // By their size alone none of them is refused.
+    // A limit above the size of each of them.
     create_topic(&mut client, "t", 1, &[("max.message.bytes", "33554432")]);
     for (what, codec, payload) in bombs() {
         let bytes = compressed(codec, &payload);

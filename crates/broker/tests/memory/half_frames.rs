@@ -13,7 +13,7 @@ use crate::support::{Client, batch, create_topic, produce, server, server_with};
 /// The longest that rude clients may hold up others: several times what it takes on a busy machine, and half of the
 /// minute that a frame has, for which they would hold up others if nothing were done about them.
 const FEW_SECONDS: Duration = Duration::from_secs(30);
-/// The same where others should not notice anything.
+/// The same bound for requests that are not held up at all.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// The behaviour of rude clients.
