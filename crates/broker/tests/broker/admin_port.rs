@@ -283,7 +283,7 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
 }
 
 #[test]
-fn who_does_not_ask_for_open_metrics_gets_the_classic_format() {
+fn metrics_are_in_the_classic_format_by_default() {
     let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);

@@ -115,7 +115,7 @@ fn counts_and_deltas_that_lie_are_invalid() {
 }
 
 #[test]
-fn what_only_a_broker_or_another_format_sets_is_refused() {
+fn attributes_of_brokers_and_other_formats_are_refused() {
     use ErrorCode as Code;
     assert_refused(&[
         ("format 0", Code::INVALID_RECORD, |bytes| bytes[layout::MAGIC] = 0),

@@ -88,7 +88,7 @@ fn read_whole(client: &mut Client, topic: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn what_is_acked_at_level_1_survives_a_power_cut() {
+fn records_acked_at_level_1_survive_a_power_cut() {
     let sim = SimEnv::new(7);
     let server = simulated(&sim, &[]);
     let mut client = Client::new(&server);
@@ -716,7 +716,7 @@ fn the_journals_work_is_shown_in_the_metrics() {
 }
 
 #[test]
-fn what_the_journal_has_synced_does_not_count_as_unsynced() {
+fn records_synced_by_the_journal_do_not_count_as_unsynced() {
     let options = [("journal.async.write", "true"), ("admin.listen", "127.0.0.1:0")];
     let server = server_with(&options);
     let mut client = Client::new(&server);

@@ -131,7 +131,7 @@ fn a_waiting_fetch_ends_with_its_time_and_counts_bytes() {
 }
 
 #[test]
-fn a_producer_waits_for_nobody_who_waits() {
+fn a_producer_waits_for_no_waiting_fetch() {
     let server = server();
     let mut producer = Client::new(&server);
     create_topic(&mut producer, "t", 1, &[]);
@@ -229,7 +229,7 @@ fn counts(response: &FetchResponse<'_>) -> Vec<(i32, usize)> {
 }
 
 #[test]
-fn a_session_tells_only_what_is_new() {
+fn a_session_answers_only_with_news() {
     let server = server();
     let mut producer = Client::new(&server);
     create_topic(&mut producer, "t", 3, &[]);
@@ -493,7 +493,7 @@ fn retention_is_seen_by_readers() {
 }
 
 #[test]
-fn a_topic_is_made_by_the_first_who_asks_for_it() {
+fn a_topic_is_made_by_the_first_metadata_request_for_it() {
     let server = server_with(&[("num.partitions", "3")]);
     let mut client = Client::new(&server);
     let id = topic_id(&mut client, "new");

@@ -147,7 +147,7 @@ fn older_clients_replace_all_that_a_group_sets() {
 }
 
 #[test]
-fn what_a_group_cannot_set_is_refused_by_name() {
+fn configs_that_a_group_cannot_set_are_refused_by_name() {
     let data = tempfile::tempdir().expect("a directory");
     let server = start(data.path());
     let mut client = Client::new(&server);

@@ -122,7 +122,7 @@ fn health_tells_of_groups_that_a_start_had_no_room_for() {
 }
 
 #[test]
-fn members_wait_for_each_other_and_share_what_the_leader_says() {
+fn members_wait_for_each_other_and_get_the_leaders_assignment() {
     let (server, mut leader) = with_topic(&[]);
     let first = join(&mut leader, "g", "");
     leader.call(&sync("g", &first, &[(&first.member_id, b"all")]), 2);

@@ -118,7 +118,7 @@ pub(crate) fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[test]
-fn what_was_acked_is_there_after_a_kill() {
+fn acked_records_are_there_after_a_kill() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = start_in(&directory);
     let mut client = Client::new(&server);

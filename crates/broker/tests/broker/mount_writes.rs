@@ -89,7 +89,7 @@ fn sourced_config(client: &mut Client, name: &'static str) -> Option<(String, i8
 }
 
 #[test]
-fn clients_produce_among_what_processes_append() {
+fn clients_produce_among_appends_of_processes() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     let server = mounted(dir.path(), ":rw");
@@ -263,7 +263,7 @@ fn described(client: &mut Client) -> Vec<(i64, i32)> {
 }
 
 #[test]
-fn what_a_queue_does_not_take_is_refused_with_a_reason() {
+fn a_queue_refuses_unfit_batches_with_a_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     drop(queue(dir.path()));
     let server = mounted(dir.path(), ":rw");

@@ -195,7 +195,7 @@ fn a_topic_is_deleted_by_id_and_made_again_as_another() {
 }
 
 #[test]
-fn what_cannot_be_created_leaves_nothing_behind() {
+fn a_refused_creation_leaves_nothing_behind() {
     let (_server, mut wire) = server();
     let version = newest(ApiKey::CreateTopics);
     let long = "x".repeat(250);

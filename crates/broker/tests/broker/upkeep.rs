@@ -124,7 +124,7 @@ fn retention_that_is_set_later_acts_on_an_idle_topic() {
 }
 
 #[test]
-fn what_retention_finds_due_waits_for_no_checkpoint() {
+fn retention_waits_for_no_checkpoint() {
     let server = server_with(UNCOVERED);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("retention.ms", "500")]);
