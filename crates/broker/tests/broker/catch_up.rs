@@ -1,4 +1,4 @@
-//! Consumers that read records from the disk: they get them as written, also under load, and the records leave memory
+//! Consumers that read records from the disk: they get them as written, also during writes, and the records leave memory
 //! again once they are read.
 
 use std::fs::File;

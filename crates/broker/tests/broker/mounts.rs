@@ -362,7 +362,7 @@ fn nothing_of_a_mounted_topic_is_changed_by_clients() {
 }
 
 #[test]
-fn a_mounted_topic_tells_what_is_true_of_it() {
+fn a_mounted_topic_shows_its_queues_size_and_configs() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     append(&mut appender, "quote", 1);
