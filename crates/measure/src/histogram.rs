@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_others_are_added_as_often_as_they_should_be_and_no_more() {
+    fn merge_least_adds_each_of_the_least_values_the_wanted_times() {
         let mut other = Latencies::new();
         other.record_many_us(90_000_000_001, 2);
         other.record_many_us(70, 3);

@@ -154,7 +154,7 @@ impl Clock for HoldsUpNetwork {
 }
 
 #[test]
-fn the_admin_port_answers_while_all_threads_of_the_network_are_busy() {
+fn the_admin_port_answers_while_all_network_threads_are_busy() {
     let clock = Arc::new(HoldsUpNetwork { real: RealClock::new(), is_on: AtomicBool::new(false) });
     let env = Env { clock: Arc::clone(&clock) as _, ..Env::real() };
     let builder = riverrun_broker::Server::builder().env(env);
@@ -221,7 +221,7 @@ pub(crate) fn commit(client: &mut Client) {
 }
 
 #[test]
-fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
+fn lag_is_shown_after_a_restart_before_any_group_request() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = [("admin.listen", "127.0.0.1:0"), ("data.dir", directory.path().to_str().expect("text"))];
     let server = server_with(&options);
@@ -283,7 +283,7 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
 }
 
 #[test]
-fn who_does_not_ask_for_open_metrics_gets_the_classic_format() {
+fn metrics_are_in_the_classic_format_by_default() {
     let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);

@@ -50,7 +50,7 @@ fn assert_refused(cases: &[(&str, ErrorCode, Spoil)]) {
 }
 
 #[test]
-fn a_wrong_checksum_or_length_is_corrupt_and_what_holds_no_whole_batch_is_invalid() {
+fn wrong_checksums_and_lengths_are_refused() {
     use ErrorCode as Code;
     assert_refused(&[
         ("a flipped byte", Code::CORRUPT_MESSAGE, |bytes| *bytes.last_mut().unwrap() ^= 1),
@@ -115,7 +115,7 @@ fn counts_and_deltas_that_lie_are_invalid() {
 }
 
 #[test]
-fn what_only_a_broker_or_another_format_sets_is_refused() {
+fn attributes_of_brokers_and_other_formats_are_refused() {
     use ErrorCode as Code;
     assert_refused(&[
         ("format 0", Code::INVALID_RECORD, |bytes| bytes[layout::MAGIC] = 0),
@@ -139,7 +139,7 @@ fn what_only_a_broker_or_another_format_sets_is_refused() {
     ]);
 }
 
-/// One message as clients wrote it before there were batches: offset, size, checksum (which nobody gets to), format,
+/// One message in the format before there were batches: offset, size, checksum (which the server never checks), format,
 /// attributes, in format 1 a time, no key, a value.
 fn old_message(format: u8) -> Vec<u8> {
     let time = if format == 1 { vec![0; 8] } else { Vec::new() };
@@ -235,7 +235,7 @@ fn zstd_is_taken_from_version_7_on() {
 }
 
 #[test]
-fn streams_that_were_cut_or_garbled_before_they_were_sent_are_not_to_be_sent_again_in_any_codec() {
+fn cut_or_garbled_streams_are_invalid_in_every_codec() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);

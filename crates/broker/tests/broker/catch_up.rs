@@ -1,5 +1,5 @@
-//! Consumers that read what has left memory: they get what was written, whoever writes meanwhile, and what they had
-//! read from the disk leaves memory again.
+//! Consumers that read records from the disk: they get them as written, also during writes, and the records leave memory
+//! again once they are read.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -94,7 +94,7 @@ fn assert_reads_all(client: &mut Client) {
 }
 
 #[test]
-fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
+fn records_read_from_the_disk_are_right_and_leave_memory() {
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());
     let mut client = Client::new(&server);
@@ -104,7 +104,7 @@ fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
     for path in &files {
         forget_pages(path);
     }
-    // Some file systems, such as those in memory, keep their pages whatever they are told.
+    // Some file systems, such as those in memory, keep their pages whatever the advice.
     let can_forget = !is_in_memory(&files[0], 0);
     assert_reads_all(&mut client);
     let since = Instant::now();
@@ -117,7 +117,7 @@ fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
 }
 
 #[test]
-fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
+fn records_found_at_a_start_leave_memory_once_read() {
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());
     fill(&mut Client::new(&server));
@@ -129,7 +129,7 @@ fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
         forget_pages(path);
     }
     let can_forget = !is_in_memory(&files[0], 0);
-    // It is read to be proved, before it is sent: that must not look as if it had been in memory.
+    // The server reads the records to prove them before they are sent: they must not look as if they were cached before that.
     assert_reads_all(&mut client);
     let since = Instant::now();
     while can_forget && is_in_memory(&files[0], 4 << 20) {
@@ -140,7 +140,7 @@ fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
 }
 
 #[test]
-fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
+fn a_fetch_of_many_cold_partitions_takes_few_at_a_time() {
     const PARTITIONS: i32 = 6;
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());
@@ -159,7 +159,7 @@ fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
     while !left.is_empty() {
         let mut request = fetch_request("t", left[0], 0);
         request.max_wait_ms = 300_000;
-        // There is less than it waits for; but two fit into what one may prove.
+        // There is less than the fetch waits for; but two partitions fit into the bytes that a pass may prove.
         request.min_bytes = if left.len() > 2 { i32::MAX } else { 1 };
         let first = request.topics[0].partitions[0].clone();
         let of = |partition: &i32| FetchPartition { partition: *partition, ..first.clone() };
@@ -169,7 +169,7 @@ fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
         assert_eq!(answers.len(), left.len());
         for answer in &answers {
             let found = (answer.high_watermark, answer.log_start_offset);
-            // Of a log that is left before anybody opened it nothing is known.
+            // Nothing is known of a log that the fetch leaves out before anybody opened it.
             let is_left = records(answer).is_empty() && found == (-1, -1);
             let partition = answer.partition_index;
             assert!(answer.error_code == 0 && (found == (1, 0) || is_left), "{partition}: {found:?}");

@@ -1,4 +1,4 @@
-//! Log dirs that take no new partitions (KIP-1066): by the server's configuration, and by what clients say while it runs.
+//! Log dirs that take no new partitions (KIP-1066): by the server's configuration, and by configs set while it runs.
 
 use riverrun_broker::Server;
 use riverrun_protocol::alter_configs_request::{
@@ -22,7 +22,7 @@ const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
-/// Where the two log dirs lie.
+/// Paths of the two log dirs.
 struct Place {
     directory: TempDir,
     one: String,
@@ -69,7 +69,7 @@ fn alter(client: &mut Client, broker: &str, operation: i8, value: &str, validate
     ErrorCode(client.call(&request, 1).responses[0].error_code)
 }
 
-/// As older clients ask: everything that a client has set is replaced.
+/// AlterConfigs, the request of older clients: it replaces all configs that were set.
 fn replace(client: &mut Client, configs: &[(&'static str, &'static str)]) -> ErrorCode {
     let config = |(name, value): &(&'static str, &'static str)| ReplacedConfig {
         name: (*name).into(),
@@ -99,7 +99,7 @@ fn described(client: &mut Client) -> Vec<(String, i8)> {
 }
 
 #[test]
-fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
+fn a_cordoned_log_dir_keeps_its_partitions_and_gets_no_new_ones() {
     let place = Place::new();
     let (one, two) = (&place.one, &place.two);
     let server = place.start("");

@@ -50,7 +50,7 @@ impl Damaged {
         Self { server: server_with(&options), directory }
     }
 
-    /// Partition 0 answers nothing, partition 1 goes on, and people are told which file it is.
+    /// Partition 0 answers nothing, partition 1 goes on, and errors and health name the file.
     fn assert_offline(&self) {
         let mut client = Client::new(&self.server);
         for offset in [0, 5] {
@@ -76,8 +76,8 @@ impl Damaged {
     }
 }
 
-/// Who leads each partition of `t`, and which replicas are offline. Both requests that tell agree, and a partition without
-/// a leader has Kafka's error.
+/// The leader of each partition of `t`, and its offline replicas. Metadata and DescribeTopicPartitions agree, and a
+/// partition without a leader has Kafka's error.
 fn led(client: &mut Client) -> Vec<(i32, Vec<i32>)> {
     let wanted = MetadataRequestTopic { name: Some("t".into()), ..Default::default() };
     let metadata = client.call(&MetadataRequest { topics: Some(vec![wanted]), ..Default::default() }, 12);
@@ -177,7 +177,7 @@ fn a_fetch_serves_no_flipped_byte() {
 }
 
 #[test]
-fn health_tells_after_a_start_of_damage_that_was_found_before_it() {
+fn health_shows_damage_that_was_found_before_a_restart() {
     let mut damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
     let mut client = Client::new(&damaged.server);
     fetch(&mut client, "t", 0, 0);
@@ -201,7 +201,7 @@ fn a_mark_of_damage_is_found_also_when_the_checkpoint_is_lost() {
     let mark = segment.with_extension("damaged");
     assert!(mark.exists());
     damaged.server.stop().expect("a clean stop");
-    // As it was, so that whoever looks takes the mark away.
+    // The segment is whole again, so that the next check removes the damage marker.
     let mut bytes = fs::read(&segment).expect("readable");
     bytes[7] ^= 1;
     fs::write(&segment, bytes).expect("writable");
@@ -246,7 +246,7 @@ fn a_segment_that_lost_its_end_is_found_when_it_is_opened() {
 }
 
 #[test]
-fn a_search_by_time_that_finds_damage_takes_its_partition_offline() {
+fn damage_in_a_search_by_time_takes_the_partition_offline() {
     let damaged = Damaged::with(&[], |bytes| bytes[100] ^= 1);
     let mut client = Client::new(&damaged.server);
     let partition = ListOffsetsPartition {
@@ -274,7 +274,7 @@ fn the_scrub_finds_damage_that_nobody_has_asked_for() {
 }
 
 #[test]
-fn the_scrub_finds_nothing_where_nothing_is_wrong_and_none_runs_where_none_is_wanted() {
+fn the_scrub_passes_intact_segments_and_can_be_off() {
     let quick = [("log.scrub.interval.ms", "100"), ("log.scrub.bytes.per.second", "100000000")];
     let intact = Damaged::with(&quick, |_| {});
     let begun = Instant::now();

@@ -14,7 +14,7 @@ fn on(sim: &SimEnv, options: &[(&str, &str)]) -> Server {
     configured(&options).env(env).start().expect("the server starts")
 }
 
-/// Waits until the server stops by itself, and gives what it says of it.
+/// Waits until the server stops by itself, and gives the reason.
 fn died(server: Server) -> String {
     let begun = Instant::now();
     while !server.is_stopping() {
@@ -27,7 +27,7 @@ fn died(server: Server) -> String {
 }
 
 #[test]
-fn a_journal_whose_thread_panics_acks_nothing_and_ends_the_server() {
+fn a_panicked_journal_thread_acks_nothing_and_ends_the_server() {
     let sim = SimEnv::new(1);
     let server = on(&sim, &[]);
     let mut client = Client::new(&server);
@@ -38,7 +38,7 @@ fn a_journal_whose_thread_panics_acks_nothing_and_ends_the_server() {
     let answer = client.read_frame();
     let reason = died(server);
     assert!(reason.contains("the thread journal /data/journal has died"), "{reason}");
-    // It was closed, or told of an error. What comes before an error code: tags, one topic of one letter, partition 0.
+    // The connection was closed, or got an error. Before an error code stand tags, one topic of one letter, partition 0.
     let no_error = [0, 2, 2, b't', 2, 0, 0, 0, 0, 0, 0];
     let acked = answer.is_ok_and(|answer| answer[4..].starts_with(&no_error));
     assert!(!acked, "nobody had synced it");

@@ -1,5 +1,5 @@
-//! Every file of a data directory, spoiled in every way: what is wrong is found, nobody reads anything that was not
-//! written there, whatever the file does not concern goes on, and with complete files restored everything is back.
+//! Every file of a data directory, spoiled in every way: the damage is found, no reader gets bytes that were not
+//! written, partitions beside the file go on, and with complete files restored everything is back.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,16 +21,16 @@ use crate::support::{
 const PARTITIONS: [(&str, i32, usize); 3] = [("synced", 0, 600_000), ("synced", 1, 100), ("cached", 0, 100)];
 /// Records of each partition when the older copy was made, after the stop in order, and when the server was killed.
 const PRODUCED: [usize; 3] = [1, 3, 5];
-/// A level whose records are acked before they are synced: a kill and damage together may take the last ones.
+/// A partition whose records are acked before they are synced: a kill and damage together may take the last ones.
 const UNSYNCED: &str = "cached-0";
 const GROUP: &str = "g";
 
-/// What a way to spoil a file makes of it; none if it would change nothing.
+/// Spoils the bytes of a file in one way; none if that would change nothing.
 type Spoil = fn(&Case<'_>, Vec<u8>) -> Option<Vec<u8>>;
 
 /// Ways in which one file that is no segment is spoiled.
 const OTHERS_WAYS: usize = 2;
-/// Held by the one test that runs: starts sync, and other tests want the disk, too.
+/// Held by the one test that runs: each start syncs, and other tests need the disk, too.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const SPOILS: [(&str, Spoil); 5] = [
@@ -48,13 +48,13 @@ const SPOILS: [(&str, Spoil); 5] = [
 
 /// Said of a partition whose reads the server refuses.
 const OFFLINE: &str = "is offline";
-/// Said of one of which it hands out bytes that nobody wrote: it proves what it reads, so that no reader has to.
+/// Said of a partition whose damaged bytes are handed out: the server proves what it reads, so that readers need not.
 const SERVED: &str = "is served damaged";
 
-/// What is not as it was: whose it is, and what is the matter; or why the server does not start.
+/// Differences from the state before: partition or group, and what is the matter; or why the server does not start.
 type Seen = Result<Vec<(String, String)>, String>;
 
-/// Files of a directory that are spoiled together, and what they have then.
+/// Files of a directory that are spoiled together, and their spoiled bytes.
 struct Spoiled {
     what: String,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -107,7 +107,7 @@ fn produce_round(client: &mut Client, numbers: std::ops::Range<usize>) {
 struct Left {
     path: PathBuf,
     produced: usize,
-    /// What came before.
+    /// An earlier copy of the directory.
     older: PathBuf,
     /// Nothing was on its way from the journal, so that its files are complete copies.
     is_settled: bool,
@@ -213,7 +213,7 @@ fn committed(client: &mut Client) -> Result<i64, ErrorCode> {
     }
 }
 
-/// What is not as it was when so many records had been acked.
+/// Partitions and groups that differ from their state after so many acked records.
 fn missing(server: &Server, produced: usize) -> Vec<(String, String)> {
     let mut client = Client::new(server);
     let mut missing = Vec::new();
@@ -245,7 +245,7 @@ impl Left {
         Ok(missing)
     }
 
-    /// What the server says of a copy in which files were spoiled. With complete files restored it must be well.
+    /// Differences that a server finds in a copy with spoiled files. With complete files restored there must be none.
     fn look_at(&self, data: &Path, spoiled: &Spoiled) -> Seen {
         copy(&self.path, data);
         for (file, bytes) in &spoiled.files {
@@ -320,7 +320,7 @@ fn all_files(root: &Path, below: &str) -> Vec<PathBuf> {
     all
 }
 
-/// What the whole server stands on may stop the start, by its name.
+/// Only files that the whole server needs may stop the start, and the error names them.
 #[track_caller]
 fn assert_may_stop_the_start(what: &str, file: &Path, error: &str, root: &Path) {
     let is_common = file.starts_with("meta") || file.starts_with("journal") || file.ends_with("directory.id");
@@ -329,7 +329,7 @@ fn assert_may_stop_the_start(what: &str, file: &Path, error: &str, root: &Path) 
 }
 
 #[test]
-fn whatever_happens_to_a_file_nothing_is_made_up_and_nothing_else_is_lost() {
+fn a_spoiled_file_is_found_and_loses_no_other_partition() {
     let _alone = ALONE.lock();
     let root = tempfile::tempdir().expect("a directory");
     let [stopped, _] = directories(root.path());
@@ -351,7 +351,7 @@ fn whatever_happens_to_a_file_nothing_is_made_up_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn what_a_kill_left_and_then_was_spoiled_is_found_or_comes_from_the_journal() {
+fn a_file_spoiled_after_a_kill_is_found_or_journaled() {
     let _alone = ALONE.lock();
     let root = tempfile::tempdir().expect("a directory");
     let [_, killed] = directories(root.path());
@@ -380,7 +380,7 @@ fn with_index(root: &Path, segment: &Path) -> Option<[Vec<u8>; 2]> {
 }
 
 #[test]
-fn a_segment_and_an_index_that_fit_each_other_and_not_their_place_are_found() {
+fn a_segment_misplaced_with_its_index_is_found() {
     let _alone = ALONE.lock();
     let root = tempfile::tempdir().expect("a directory");
     let [stopped, _] = directories(root.path());

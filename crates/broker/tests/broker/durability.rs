@@ -1,5 +1,5 @@
-//! Levels of durability over real sockets: what an ack is worth, what becomes of it when the level changes or the disk
-//! fails, and what producers wait for.
+//! Levels of durability over real sockets: what an ack promises, also when the level changes or the disk fails, and
+//! the waits of producers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ fn set_config(client: &mut Client, topic: &str, name: &str, value: &str) {
     assert_eq!(ErrorCode(client.call(&request, 1).responses[0].error_code), ErrorCode::NONE);
 }
 
-/// What a topic answers to somebody who asks for these configs by name.
+/// A topic's configs in the answer to a request for these names; all if there are none.
 fn configs(client: &mut Client, topic: &str, names: &[&'static str]) -> Vec<(String, String)> {
     let resource = DescribeConfigsResource {
         resource_type: TOPIC,
@@ -88,7 +88,7 @@ fn read_whole(client: &mut Client, topic: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn what_is_acked_at_level_1_survives_a_power_cut() {
+fn records_acked_at_level_1_survive_a_power_cut() {
     let sim = SimEnv::new(7);
     let server = simulated(&sim, &[]);
     let mut client = Client::new(&server);
@@ -101,7 +101,7 @@ fn what_is_acked_at_level_1_survives_a_power_cut() {
     }
     let expected = |name: &str| -> Vec<String> { (0..20).map(|round| format!("{name}{round}")).collect() };
     assert_eq!(read_all(&mut client, "safe", 0, 0), expected("a"));
-    // Whatever the server still writes from here on is not on this disk.
+    // Writes of the server from here on are not on this disk.
     let mut cut: Vec<SimEnv> = sim.crash_states(3).collect();
     assert!(cut.len() >= 2, "{}", cut.len());
     server.stop().expect("stops");
@@ -117,8 +117,8 @@ fn what_is_acked_at_level_1_survives_a_power_cut() {
     }
 }
 
-/// Produces numbered records over one pipelined connection until told to stop; gives how many were acked. Fails if one
-/// is refused or gets another offset than its number.
+/// Produces numbered records over one pipelined connection until `stop` is set; gives how many were acked. Fails if a
+/// record is refused or gets another offset than its number.
 fn pour(server: &Server, topic: &'static str, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     const AHEAD: usize = 20;
     let (mut client, stop) = (Client::new(server), Arc::clone(stop));
@@ -143,7 +143,7 @@ fn pour(server: &Server, topic: &'static str, stop: &Arc<AtomicBool>) -> std::th
 }
 
 #[test]
-fn a_topics_level_changes_both_ways_under_load_without_loss_or_reordering() {
+fn a_topics_level_changes_under_load_without_loss_or_reordering() {
     let server = server_with(&[]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("durability", "4")]);
@@ -165,7 +165,7 @@ fn a_topics_level_changes_both_ways_under_load_without_loss_or_reordering() {
 }
 
 #[test]
-fn flush_messages_makes_a_topic_synced_and_must_not_contradict_its_durability() {
+fn flush_messages_syncs_a_topic_and_must_not_contradict_it() {
     let server = server_with(&[("default.durability", "4")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "synced", 1, &[("flush.messages", "1"), ("flush.ms", "0")]);
@@ -177,7 +177,7 @@ fn flush_messages_makes_a_topic_synced_and_must_not_contradict_its_durability() 
         told,
         [("durability.wanted", "3"), ("durability.reached", "3"), ("durability.unsynced.records", "0")]
     );
-    // Who asks for everything is told configs, and nothing else.
+    // A request for all configs gets configs, and nothing else.
     let all = configs(&mut client, "synced", &[]);
     assert!(all.iter().all(|(name, _)| !name.starts_with("durability.")), "{all:?}");
     let contradiction = [("flush.messages", "1"), ("durability", "2")];
@@ -204,7 +204,7 @@ fn a_failed_journal_fails_synced_topics_and_no_others() {
     assert_eq!(read_all(&mut client, "fast", 0, 0), ["a", "b"]);
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(status.contains("503") && body.contains("/data/journal"), "{status} {body}");
-    // It cannot say that all is settled, and the next start looks at the disk.
+    // The server cannot say that all is settled, so the next start looks at the disk.
     server.stop().expect_err("not a clean stop");
     sim.fs.crash();
     let server = simulated(&sim, &[]);
@@ -216,7 +216,7 @@ fn a_failed_journal_fails_synced_topics_and_no_others() {
 }
 
 #[test]
-fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
+fn a_batch_lost_with_the_journal_is_refused_each_time() {
     let sim = SimEnv::new(13);
     let server = simulated(&sim, &[]);
     let mut client = Client::new(&server);
@@ -237,7 +237,7 @@ fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
 }
 
 #[test]
-fn a_failed_log_dir_takes_no_writes_any_more_is_read_still_and_keeps_the_others_from_nothing() {
+fn a_failed_log_dir_is_still_read_and_takes_no_writes() {
     let sim = SimEnv::new(4);
     let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
     let server = simulated(&sim, &options);
@@ -358,7 +358,7 @@ fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
 }
 
 #[test]
-fn a_log_dir_whose_disk_is_not_mounted_is_offline_until_it_is_and_its_mount_point_stays_empty() {
+fn an_unmounted_log_dir_is_offline_and_stays_empty() {
     for was_killed in [false, true] {
         let sim = SimEnv::new(21);
         let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
@@ -407,7 +407,7 @@ fn a_log_dir_whose_disk_is_not_mounted_is_offline_until_it_is_and_its_mount_poin
 }
 
 #[test]
-fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
+fn a_full_log_dir_refuses_producers_until_there_is_room() {
     let sim = SimEnv::new(5);
     let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000"), ("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
@@ -441,7 +441,7 @@ fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
 }
 
 #[test]
-fn producers_wait_while_the_write_cache_is_full_and_consumers_do_not() {
+fn a_full_write_cache_delays_producers_and_no_consumers() {
     let server = server_with(&[("write.cache.bytes", "8388608"), ("journal.bytes", "67108864")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("durability", "1")]);
@@ -473,7 +473,7 @@ fn producers_wait_while_the_write_cache_is_full_and_consumers_do_not() {
 }
 
 #[test]
-fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
+fn a_batch_not_durable_in_time_times_out_and_stays() {
     let sim = SimEnv::new(9);
     let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
@@ -494,7 +494,7 @@ fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
     let answer = &response.responses[0].partition_responses[0];
     assert_eq!(ErrorCode(answer.error_code), ErrorCode::REQUEST_TIMED_OUT);
     assert_eq!(read_all(&mut client, "t", 0, 0), ["a"], "nobody sees it before it is synced");
-    // Health says that somebody waits, and for what, although nothing has failed.
+    // Health names the journal that producers wait for, although nothing has failed.
     let health = || get(server.admin_address().expect("an admin port"), "/health");
     let begun = Instant::now();
     while !health().1.contains("producers wait for the journal in /data/journal: its disk does not take") {
@@ -520,7 +520,7 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
     // The journal's volume is full, and that of the log dir is not.
     sim.fs.fill_device(Some("/data/journal".as_ref()));
-    // As long as there is room in the file that was made before, it goes on.
+    // Commits go on while there is room in the file that was made before.
     let begun = Instant::now();
     let refused = loop {
         match crate::lifecycle::commit(&mut client, "g", "t", 1) {
@@ -554,7 +554,7 @@ fn produce_until_refused(client: &mut Client, topic: &str, batch: &[u8]) -> usiz
         request.timeout_ms = 100;
         let answer = client.call(&request, 9).responses.remove(0).partition_responses.remove(0);
         match ErrorCode(answer.error_code) {
-            // Who comes before it is known that there is no space waits until his time is up.
+            // A request that comes before the lack of space is known waits until its time is up.
             ErrorCode::NONE | ErrorCode::REQUEST_TIMED_OUT => {}
             refused => {
                 assert_eq!(refused, ErrorCode::KAFKA_STORAGE_ERROR, "{:?}", answer.error_message);
@@ -567,7 +567,7 @@ fn produce_until_refused(client: &mut Client, topic: &str, batch: &[u8]) -> usiz
 }
 
 #[test]
-fn producers_are_refused_while_a_journal_has_no_space_and_what_came_before_is_stored_then() {
+fn producers_are_refused_while_a_journal_has_no_space() {
     let sim = SimEnv::new(23);
     let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
@@ -605,7 +605,7 @@ fn producers_are_refused_while_a_journal_has_no_space_and_what_came_before_is_st
 }
 
 #[test]
-fn group_offsets_go_on_in_the_reserve_whatever_the_journal_would_take() {
+fn group_offsets_are_committed_in_the_reserve() {
     let sim = SimEnv::new(19);
     let server = simulated(&sim, &[("log.dir.reserve.bytes", "4194304")]);
     let mut client = Client::new(&server);
@@ -613,7 +613,7 @@ fn group_offsets_go_on_in_the_reserve_whatever_the_journal_would_take() {
     crate::support::find_coordinator(&mut client, "g");
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
     sim.fs.set_space(Some(4_000_000));
-    // Of a block of the journal each: more than there is.
+    // Each commit takes a block of the journal: together more than there is.
     for number in 0..1500 {
         let committed = crate::lifecycle::commit(&mut client, "g", "t", number);
         assert_eq!(committed, ErrorCode::NONE, "commit {number}");
@@ -635,7 +635,7 @@ fn log_dirs_are_told_by_paths_that_mean_the_same_everywhere() {
 }
 
 #[test]
-fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
+fn journals_may_change_unless_they_hold_records() {
     let (first, killed) =
         (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let at = |directory: &tempfile::TempDir, name: &str| {
@@ -662,7 +662,7 @@ fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
 }
 
 #[test]
-fn journals_may_not_change_after_a_clean_stop_while_they_keep_records_of_a_log_dir_that_is_away() {
+fn journals_with_records_of_an_absent_log_dir_may_not_change() {
     let sim = SimEnv::new(17);
     let options = [("log.dirs", "/one,/two")];
     let server = simulated(&sim, &options);
@@ -716,7 +716,7 @@ fn the_journals_work_is_shown_in_the_metrics() {
 }
 
 #[test]
-fn what_the_journal_has_synced_does_not_count_as_unsynced() {
+fn records_synced_by_the_journal_do_not_count_as_unsynced() {
     let options = [("journal.async.write", "true"), ("admin.listen", "127.0.0.1:0")];
     let server = server_with(&options);
     let mut client = Client::new(&server);
@@ -729,7 +729,7 @@ fn what_the_journal_has_synced_does_not_count_as_unsynced() {
     };
     produce(&mut client, "t", 0, &batch(&["a", "b"]));
     let begun = Instant::now();
-    // Long before anything is settled, which is what brings records into their segment.
+    // Long before the settler brings records into their segment.
     while unsynced() != 0 {
         assert!(begun.elapsed() < Duration::from_secs(5), "the journal syncs every second");
         std::thread::sleep(Duration::from_millis(20));
@@ -761,7 +761,7 @@ fn commits_that_come_together_are_synced_together() {
 }
 
 #[test]
-fn a_stop_takes_seconds_while_a_disk_hangs_and_loses_nothing_that_was_acked() {
+fn a_stop_while_a_disk_hangs_takes_seconds_and_loses_no_acks() {
     let sim = SimEnv::new(11);
     let server = simulated(&sim, &[]);
     let mut client = Client::new(&server);

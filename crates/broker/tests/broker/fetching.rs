@@ -1,4 +1,4 @@
-//! What a consumer may rely on: waiting, limits, sessions, order, and what it sees of deletion.
+//! Fetches as a consumer may rely on them: waiting, limits, sessions, order, and deletion.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn batches_of_every_codec_come_back_as_they_went() {
         assert_eq!(produce(&mut client, "t", index, &bytes), 0);
         let data = fetch(&mut client, "t", index, 0);
         assert_eq!(values(records(&data)), sent, "{compression:?}");
-        // Offset and epoch are patched; the rest, compressed records and checksum, is what was sent.
+        // Offset and epoch are patched; all else, compressed records and checksum, is as sent.
         assert_eq!(records(&data)[16..], bytes[16..], "{compression:?}");
         assert_eq!((data.high_watermark, data.last_stable_offset), (50, 50));
     }
@@ -112,7 +112,7 @@ fn a_waiting_fetch_is_answered_when_something_is_produced() {
 fn a_waiting_fetch_ends_with_its_time_and_counts_bytes() {
     let server = server();
     let (mut consumer, mut producer) = (Client::new(&server), Client::new(&server));
-    // What is produced comes within the wait, however long a sync takes.
+    // Records that are produced come within the wait, however long a sync takes.
     create_topic(&mut producer, "t", 1, &[("durability", "4")]);
     let mut wait = fetch_request("t", 0, 0);
     (wait.max_wait_ms, wait.min_bytes) = (2_000, 1_000);
@@ -131,7 +131,7 @@ fn a_waiting_fetch_ends_with_its_time_and_counts_bytes() {
 }
 
 #[test]
-fn a_producer_waits_for_nobody_who_waits() {
+fn a_producer_waits_for_no_waiting_fetch() {
     let server = server();
     let mut producer = Client::new(&server);
     create_topic(&mut producer, "t", 1, &[]);
@@ -229,7 +229,7 @@ fn counts(response: &FetchResponse<'_>) -> Vec<(i32, usize)> {
 }
 
 #[test]
-fn a_session_tells_only_what_is_new() {
+fn a_session_answers_only_with_news() {
     let server = server();
     let mut producer = Client::new(&server);
     create_topic(&mut producer, "t", 3, &[]);
@@ -248,7 +248,7 @@ fn a_session_tells_only_what_is_new() {
 }
 
 #[test]
-fn a_session_out_of_step_is_refused_with_the_error_that_begins_another() {
+fn a_session_out_of_step_gets_the_error_that_begins_another() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);
@@ -380,10 +380,10 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn what_was_produced_before_a_request_is_there_for_it_though_nobody_waited() {
+fn a_request_finds_records_produced_before_it_without_a_wait() {
     let server = server();
     let mut client = Client::new(&server);
-    // At a level that syncs nobody sees it before that.
+    // At a level that syncs, records are not visible before the sync.
     create_topic(&mut client, "t", 1, &[("durability", "4")]);
     let bytes = batch(&["a"]);
     for round in 1..=20 {
@@ -473,7 +473,7 @@ fn deleted_records_are_gone_for_every_reader() {
 
 #[test]
 fn retention_is_seen_by_readers() {
-    // What no checkpoint has covered stays.
+    // Records that no checkpoint has covered stay.
     let server = server_with(&[
         ("log.retention.check.interval.ms", "50"),
         ("log.flush.offset.checkpoint.interval.ms", "50"),
@@ -493,7 +493,7 @@ fn retention_is_seen_by_readers() {
 }
 
 #[test]
-fn a_topic_is_made_by_the_first_who_asks_for_it() {
+fn a_topic_is_made_by_the_first_metadata_request_for_it() {
     let server = server_with(&[("num.partitions", "3")]);
     let mut client = Client::new(&server);
     let id = topic_id(&mut client, "new");

@@ -1,5 +1,5 @@
-//! Bytes that are no requests: the connection that sends them is closed or waited for, nobody else notices, and
-//! nothing panics.
+//! Bytes that are no requests: the connection that sends them is closed or waited for, other clients do not notice,
+//! and nothing panics.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ fn an_unfinished_frame_is_waited_for_until_the_time_out() {
     }
     assert!(since.elapsed() >= Duration::from_millis(300), "{:?}", since.elapsed());
     assert!(since.elapsed() < Duration::from_secs(10), "a slow frame is never done");
-    // One that is finished in time is served, and idling between frames is no offence.
+    // A frame that is finished in time is served, and idling between frames is no offence.
     let mut client = Client::new(&server);
     client.write(&request[..9]);
     std::thread::sleep(Duration::from_millis(50));
@@ -159,7 +159,7 @@ fn arrays_that_lie_about_their_length_close_the_connection() {
 }
 
 #[test]
-fn tags_out_of_order_nulls_and_trailing_bytes_close_the_connection() {
+fn wrong_tags_nulls_and_trailing_bytes_close_the_connection() {
     // ApiVersions 3: software name and version as compact strings, then tagged fields.
     let software =
         |tail: &[u8]| [&flexible_header(ApiKey::ApiVersions, 3)[..], &[2, b'a', 2, b'1'], tail].concat();

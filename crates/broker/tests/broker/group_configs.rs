@@ -1,4 +1,4 @@
-//! What consumer groups set for themselves, as Kafka's tools change and show it.
+//! Configs that consumer groups set for themselves, as Kafka's tools change and show them.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ fn told_interval_ms(client: &mut Client, group: &str, member_epoch: &mut i32) ->
 }
 
 #[test]
-fn a_group_goes_by_what_it_sets_and_a_restart_forgets_nothing_of_it() {
+fn a_groups_configs_apply_and_outlive_a_restart() {
     let data = tempfile::tempdir().expect("a directory");
     let server = start(data.path());
     let mut client = Client::new(&server);
@@ -147,7 +147,7 @@ fn older_clients_replace_all_that_a_group_sets() {
 }
 
 #[test]
-fn what_a_group_cannot_set_is_refused_by_name() {
+fn configs_that_a_group_cannot_set_are_refused_by_name() {
     let data = tempfile::tempdir().expect("a directory");
     let server = start(data.path());
     let mut client = Client::new(&server);
@@ -159,7 +159,7 @@ fn what_a_group_cannot_set_is_refused_by_name() {
         ("streams.session.timeout.ms", SET, "45000", "streams groups"),
         ("retention.ms", SET, "1", "Unknown group config name"),
     ] {
-        // What is right beside it is not done either.
+        // A valid change beside the wrong one is not made either.
         let changes = [("consumer.assignment.interval.ms", SET, "1"), (name, operation, value)];
         let (code, text) = try_alter(&mut client, "g", &changes, false);
         assert!(code == ErrorCode::INVALID_CONFIG && text.contains(part), "{name}: {code:?} {text}");

@@ -122,7 +122,7 @@ fn health_tells_of_groups_that_a_start_had_no_room_for() {
 }
 
 #[test]
-fn members_wait_for_each_other_and_share_what_the_leader_says() {
+fn members_wait_for_each_other_and_get_the_leaders_assignment() {
     let (server, mut leader) = with_topic(&[]);
     let first = join(&mut leader, "g", "");
     leader.call(&sync("g", &first, &[(&first.member_id, b"all")]), 2);
@@ -183,7 +183,7 @@ fn a_rebalance_goes_on_without_the_member_whose_client_is_gone() {
 fn a_group_takes_no_more_members_than_its_bound() {
     let (server, mut first) = with_topic(&[("group.max.size", "2")]);
     join(&mut first, "g", "");
-    // While it rebalances, a group counts those who wait: a member from before may not come back.
+    // While it rebalances, a group counts the members that wait: a member from before may not come back.
     let mut waiting: Vec<Client> = (0..2).map(|_| Client::new(&server)).collect();
     for client in &mut waiting {
         client.send(&join_request("g", "", 10_000), 3);
@@ -226,7 +226,7 @@ fn members_of_the_new_protocol_part_the_partitions() {
     assert_eq!(assigned(&first), Some(vec![0, 1, 2, 3]));
     let mut second = two.call(&consumer("member-two", 0, None), 1);
     assert_eq!(ErrorCode(second.error_code), ErrorCode::NONE);
-    // The first gives up what it is told to, and only then does the second get it.
+    // The first member gives up its revoked partitions, and only then does the second get them.
     let told = one.call(&consumer("member-one", first.member_epoch, owning(&[0, 1, 2, 3])), 1);
     let kept = assigned(&told).expect("a smaller assignment");
     assert_eq!(kept.len(), 2);
@@ -289,7 +289,7 @@ fn clients_of_one_protocol_do_not_break_a_group_of_the_other() {
     assert_eq!(still, ErrorCode::NONE);
 }
 
-/// What a consumer says of itself in a classic group: that it reads `t`.
+/// Joins a classic group with the consumer protocol's metadata: a subscription to `t`.
 fn subscribed<'a>(group: &'a str, member: &'a str) -> JoinGroupRequest<'a> {
     let subscription = ConsumerProtocolSubscription { topics: vec!["t".into()], ..Default::default() };
     let metadata = consumer_protocol::encode_subscription(&subscription, 1).expect("encodes");
@@ -318,7 +318,7 @@ fn a_group_changes_its_protocol_and_back_over_restarts() {
     request.assignments[0].assignment = all.into();
     assert_eq!(partitions_of(&client.call(&request, 2)), [0, 1, 2, 3]);
 
-    // The first member of the newer protocol, for whom the other gives up its half.
+    // The first member of the consumer protocol, for whom the other gives up its half.
     let modern = client.call(&consumer("member-one", 0, None), 1);
     assert_eq!(ErrorCode(modern.error_code), ErrorCode::NONE);
     drop(server);
@@ -332,7 +332,7 @@ fn a_group_changes_its_protocol_and_back_over_restarts() {
     let modern = client.call(&consumer("member-one", modern.member_epoch, Some(Vec::new())), 1);
     assert_eq!(assigned(&modern).expect("its half").len(), 2);
 
-    // The last member of the newer protocol.
+    // The last member of the consumer protocol.
     assert_eq!(client.call(&consumer("member-one", -1, None), 1).error_code, 0);
     drop(server);
     let server = server_with(&options);
@@ -407,7 +407,7 @@ fn commit(client: &mut Client, group: &str, joined: &JoinGroupResponse<'_>) -> E
 }
 
 #[test]
-fn a_group_before_the_coordinator_was_asked_for_is_sent_to_look_for_it() {
+fn a_group_request_before_find_coordinator_is_refused() {
     let server = server();
     let mut client = Client::new(&server);
     let refused = client.call(&join_request("g", "", 10_000), 3);

@@ -73,8 +73,7 @@ fn expect_health(admin: SocketAddr, what: &str) {
     }
 }
 
-/// Produces until that is refused, as what a disk that does not answer would have to take. Before that it is taken, or not in
-/// time.
+/// Produces until batches are refused because the disk does not answer. Until then they are taken, or time out.
 fn expect_refused(client: &mut Client, index: i32, batch: &[u8]) {
     let begun = Instant::now();
     loop {
@@ -124,11 +123,11 @@ fn a_log_dir_that_hangs_holds_up_no_producer_of_another() {
 }
 
 #[test]
-fn a_log_dir_that_hangs_holds_up_nobody_at_a_level_without_a_journal() {
+fn a_hanging_log_dir_holds_up_no_other_without_a_journal() {
     for level in ["2", "4"] {
         let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&[], &[("durability", level)]);
         let small = batch(&["small"]);
-        // More than there are threads of the network.
+        // More clients than there are network threads.
         let mut others: Vec<_> = (0..40).map(|_| Client::new(&server)).collect();
         for other in &mut others {
             other.send(&produce_request("t", hung, &small, -1), 12);
@@ -198,7 +197,7 @@ fn searches_of_a_log_dir_wait_for_no_other_one_that_hangs() {
 }
 
 #[test]
-fn where_the_only_log_dir_hangs_producers_are_told_and_others_served() {
+fn producers_are_refused_while_the_only_log_dir_hangs() {
     for level in ["1", "4"] {
         let sim = SimEnv::new(1);
         let server = start_on(&sim, "/one", &[]);
@@ -208,7 +207,7 @@ fn where_the_only_log_dir_hangs_producers_are_told_and_others_served() {
         produce(&mut client, "t", 0, &batch(&["a"]));
         sim.fs.hang_device(Some(Path::new("/one")));
         let large = batch(&[&"x".repeat(500_000)]);
-        // The first ones are taken or wait, until the disk is known not to answer.
+        // The first batches are taken or wait, until the disk is known not to answer.
         let mut first = Client::new(&server);
         first.send(&produce_request("t", 0, &large, -1), 12);
         expect_health(admin, "/one does not answer");
@@ -242,7 +241,7 @@ fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
     for _ in 0..5 {
         produce(&mut client, "t", hung, &large);
     }
-    // More than one look meets what is due in the dir that hangs.
+    // More than one check of retention meets the segments that are due in the hanging dir.
     for _ in 0..9 {
         produce(&mut client, "t", well, &large);
         std::thread::sleep(Duration::from_millis(50));
@@ -272,7 +271,7 @@ fn expect_metric(admin: SocketAddr, name: &str, value: usize) {
 }
 
 #[test]
-fn files_of_a_topic_go_though_its_deleter_leaves_while_a_disk_hangs() {
+fn a_topics_files_go_though_its_deleter_leaves_during_a_hang() {
     let sim = SimEnv::new(1);
     let server = start_on(&sim, "/one", &[]);
     let admin = server.admin_address().expect("an admin port");
@@ -303,7 +302,7 @@ fn files_of_a_topic_go_though_its_deleter_leaves_while_a_disk_hangs() {
 }
 
 #[test]
-fn health_and_metrics_are_answered_while_the_disk_of_the_metadata_hangs() {
+fn health_and_metrics_answer_while_the_metadatas_disk_hangs() {
     let sim = SimEnv::new(1);
     let server = start_on(&sim, "/one", &[]);
     let admin = server.admin_address().expect("an admin port");
@@ -346,7 +345,7 @@ fn cache_bytes(admin: SocketAddr) -> u64 {
 }
 
 #[test]
-fn a_log_dir_that_hangs_and_is_flooded_takes_no_room_from_a_producer_of_another() {
+fn a_flooded_hanging_log_dir_leaves_room_for_other_producers() {
     let options = [("journal.bytes", "134217728")];
     let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&options, &[("durability", "1")]);
     let large = batch(&[&"x".repeat(200_000)]);

@@ -1,5 +1,5 @@
-//! Leader epochs are a partition's own: 0 when it came to be, one more with each start since; every request that tells or
-//! takes one knows it.
+//! Leader epochs are a partition's own: 0 when it came to be, one more with each start since; every request with a
+//! leader epoch in it or in its answer goes by that.
 
 use riverrun_broker::Server;
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
@@ -43,7 +43,7 @@ impl Machine {
         self.client = Client::new(server);
     }
 
-    /// Epochs of a topic's partitions, as both requests tell that describe it.
+    /// Epochs of a topic's partitions, alike in both requests that describe it.
     fn epochs(&mut self, name: &'static str) -> Vec<i32> {
         let topic = MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
         let request = MetadataRequest { topics: Some(vec![topic]), ..Default::default() };
@@ -72,7 +72,7 @@ impl Machine {
         assert_eq!(self.client.call(&request, 6).responses[0].error_code, 0);
     }
 
-    /// What a fetch answers to who believes in each of these epochs, and the epoch that it tells of.
+    /// The error of a fetch with each of these leader epochs, and the epoch in its answer.
     fn fetched<const N: usize>(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Starting, stopping, and what is still there afterwards; how many connections there may be.
+//! Starts, stops, and the records, offsets and topics after them; the bound of connections.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ pub(crate) fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[test]
-fn what_was_acked_is_there_after_a_kill() {
+fn acked_records_are_there_after_a_kill() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = start_in(&directory);
     let mut client = Client::new(&server);
@@ -129,7 +129,7 @@ fn what_was_acked_is_there_after_a_kill() {
     }
     find_coordinator(&mut client, "g");
     assert_eq!(commit(&mut client, "g", "t", 17), ErrorCode::NONE);
-    // What a killed server leaves is what lies in its files at that moment.
+    // A killed server leaves its files as they are at that moment.
     let left = tempfile::tempdir().expect("a directory");
     copy(directory.path(), left.path());
     let server = start_in(&left);
@@ -179,7 +179,7 @@ fn the_topic_of_offsets_is_read_like_any_other() {
 }
 
 #[test]
-fn a_second_server_on_the_same_data_is_refused_and_harms_nothing() {
+fn a_second_server_on_the_same_data_is_refused_without_harm() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = start_in(&directory);
     let path = directory.path().to_str().expect("text");

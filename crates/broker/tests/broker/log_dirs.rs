@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// The names of the log dirs that clients are told of, and the number of partitions in each.
+/// The names of the log dirs in DescribeLogDirs, and the number of partitions in each.
 fn log_dirs(server: &Server) -> Vec<(String, usize)> {
     let dirs = Client::new(server).call(&DescribeLogDirsRequest { topics: None }, 5).results;
     let told = |dir: &DescribeLogDirsResult<'_>| {
@@ -47,7 +47,7 @@ fn named(dirs: &[(&str, usize)]) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn a_log_dir_may_be_left_out_once_its_topics_are_deleted_and_come_back() {
+fn a_log_dir_without_topics_may_be_left_out_and_come_back() {
     let place = Place(tempfile::tempdir().expect("a directory"));
     let start = |dirs: &[&str]| place.start(dirs).expect("starts");
     let server = start(&["one", "two"]);
@@ -89,7 +89,7 @@ fn a_log_dir_may_be_left_out_once_its_topics_are_deleted_and_come_back() {
 }
 
 #[test]
-fn what_another_server_keeps_records_in_is_no_place_for_a_second_one() {
+fn a_server_refuses_directories_of_another_cluster() {
     let place = Place(tempfile::tempdir().expect("a directory"));
     let server = place.start(&["one"]).expect("starts");
     let one = place.path("one");
@@ -114,7 +114,7 @@ fn what_another_server_keeps_records_in_is_no_place_for_a_second_one() {
 }
 
 #[test]
-fn a_copy_of_the_metadata_is_refused_while_a_server_uses_the_log_dirs() {
+fn copied_metadata_is_refused_while_the_log_dirs_are_in_use() {
     let place = Place(tempfile::tempdir().expect("a directory"));
     let server = place.start(&["one"]).expect("starts");
     copy(Path::new(&place.path("data/meta")), Path::new(&place.path("other/meta")));

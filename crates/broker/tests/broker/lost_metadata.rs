@@ -1,5 +1,5 @@
-//! A server that has lost a part of its metadata, and everything else that it keeps beside the records: what is damaged
-//! is either made good or named with the way out, and a start makes nothing worse.
+//! A server that has lost a part of its metadata, or of the other files beside the records: each damaged file is
+//! mended or named with the way out, and a start makes nothing worse.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn cut_after_a_kill(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_server_that_has_lost_topics_does_not_start_until_its_owner_says_so_and_keeps_offsets_and_records() {
+fn lost_topics_stop_the_start_until_the_loss_is_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = cut_after_a_kill(dir.path());
     for _ in 0..2 {
@@ -95,7 +95,7 @@ fn a_server_that_has_lost_topics_does_not_start_until_its_owner_says_so_and_keep
 }
 
 #[test]
-fn partitions_that_were_added_after_the_copy_of_the_metadata_come_back_with_their_records() {
+fn partitions_added_after_the_metadata_copy_come_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let [data, older] = ["data", "older"].map(|name| dir.path().join(name));
     let server = start(&data);
@@ -127,7 +127,7 @@ fn partitions_that_were_added_after_the_copy_of_the_metadata_come_back_with_thei
 }
 
 #[test]
-fn metadata_that_is_cut_after_a_stop_in_order_comes_from_its_copy_or_stops_the_start() {
+fn cut_metadata_comes_from_its_copy_or_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let server = start(&data);
@@ -172,18 +172,18 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What becomes of a server one of whose files is damaged.
+/// The start of a server one of whose files is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It starts, and everything is there.
+    /// The server starts, and everything is there.
     Unharmed,
-    /// It does not start until a file of this name in `meta` says that the owner knows of the loss.
+    /// No start until a file of this name in `meta` says that the owner accepts the loss.
     UntilAccepted(&'static str),
-    /// It does not start; the message tells what to do.
+    /// No start; the message gives the way out.
     Refused,
 }
 
-/// The rows of docs/damage.md for what a server keeps beside segments and their indexes.
+/// The rows of docs/damage.md for files beside segments and their indexes.
 fn expected(file: &str, damage: &str, was_killed: bool) -> Outcome {
     match (file, damage) {
         ("journal/00000000.journal", "missing") if was_killed => Outcome::UntilAccepted("accept-loss"),
@@ -203,7 +203,7 @@ const DAMAGES: [Damage; 3] = [
     }),
 ];
 
-/// What is in two topics, if all of it is.
+/// Whether both topics have all of their records.
 fn reads_all(server: &Server) -> bool {
     let mut client = Client::new(server);
     ["a", "s"].iter().all(|topic| {
@@ -215,7 +215,7 @@ fn reads_all(server: &Server) -> bool {
 /// A server with topics of two levels and a group, stopped in order or killed, and each of its files in turn missing, or
 /// emptied, cut or flipped.
 #[test]
-fn every_file_beside_the_segments_is_made_good_or_named_with_a_way_out_that_leads_out() {
+fn damaged_files_beside_segments_are_mended_or_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let [data, stopped, killed] = ["data", "stopped", "killed"].map(|name| dir.path().join(name));
     let start = || {

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` is made of what `/metrics` says of itself: every metric stands in it, and nothing else.
+//! `docs/metrics.md` is made of the help texts of `/metrics`: every metric stands in it, and nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

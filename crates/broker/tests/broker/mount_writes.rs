@@ -57,7 +57,7 @@ fn sequenced(id: i64, sequence: i32, value: &str) -> Vec<u8> {
     batch_with(BatchOptions { producer, ..BatchOptions::default() }, &[value])
 }
 
-/// The offset that a batch gets, sent as a producer does that tries again. On a busy machine whoever makes room in the
+/// The offset of a batch that is produced until the queue is free. On a busy machine the thread that makes room in the
 /// queue may hold it for as long as the server waits.
 fn produce_when_free(client: &mut Client, batch: &[u8]) -> Option<i64> {
     (0..60).find_map(|_| {
@@ -74,7 +74,7 @@ fn config(client: &mut Client, name: &'static str) -> Option<String> {
     sourced_config(client, name).map(|(value, _)| value)
 }
 
-/// A config's value, and who has set it.
+/// A config's value and source.
 fn sourced_config(client: &mut Client, name: &'static str) -> Option<(String, i8)> {
     let resource = DescribeConfigsResource {
         resource_type: 2,
@@ -89,7 +89,7 @@ fn sourced_config(client: &mut Client, name: &'static str) -> Option<(String, i8
 }
 
 #[test]
-fn clients_produce_among_what_processes_append() {
+fn clients_produce_among_appends_of_processes() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     let server = mounted(dir.path(), ":rw");
@@ -172,7 +172,7 @@ fn acks_come_at_the_level_of_the_mount() {
 }
 
 #[test]
-fn the_server_removes_old_segments_of_a_mount_that_says_so_and_of_no_other() {
+fn only_a_mount_with_retention_loses_old_segments() {
     const BATCHES: usize = 60;
     let value = "x".repeat(10_000);
     // Six to a segment. By age all go but the last one, since their records are old.
@@ -263,7 +263,7 @@ fn described(client: &mut Client) -> Vec<(i64, i32)> {
 }
 
 #[test]
-fn what_a_queue_does_not_take_is_refused_with_a_reason() {
+fn a_queue_refuses_unfit_batches_with_a_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     drop(queue(dir.path()));
     let server = mounted(dir.path(), ":rw");
@@ -334,13 +334,13 @@ fn the_time_of_the_append_is_stamped_where_the_server_says_so() {
 fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
-    // One thread for all of the network.
+    // One network thread.
     let mount = mount_of(dir.path(), ":rw");
     let server = server_with(&[("mounts", &mount), ("num.network.threads", "1")]);
     let (mut client, mut other) = (Client::new(&server), Client::new(&server));
     create_topic(&mut other, "t", 1, &[]);
     let held = appender.reserve(10).expect("room");
-    // Who waited for the queue would wait for a second. The machine may be as slow once, and not each time.
+    // A request that waited for the queue would take a second. The machine may be as slow once, and not each time.
     let goes_on = (0..20).any(|round| {
         for sequence in 0..3 {
             client.send(&produce_request(TOPIC, 0, &sequenced(7, sequence, "x"), 1), 12);
@@ -367,10 +367,10 @@ fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     assert_eq!(read_all(&mut client, TOPIC, 0, 0), ["x", "x", "x", "mine"]);
 }
 
-/// The variable that tells a started process which queue to hold.
+/// The variable with the queue that a started process is to hold.
 const HOLD: &str = "RIVERRUN_MOUNT_HOLD";
 
-/// Not a test of its own: what the process runs that the next test starts.
+/// Not a test of its own: the next test starts a process that runs it.
 #[test]
 fn a_started_process_holds_a_queue_until_it_is_killed() {
     let Ok(dir) = std::env::var(HOLD) else { return };
@@ -385,7 +385,7 @@ fn a_started_process_holds_a_queue_until_it_is_killed() {
 }
 
 #[test]
-fn a_process_that_died_while_it_appended_leaves_nothing_in_the_way() {
+fn an_appender_that_died_does_not_block_produce() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     appender.append(b"mine").expect("room");
@@ -410,7 +410,7 @@ fn a_process_that_died_while_it_appended_leaves_nothing_in_the_way() {
 }
 
 #[test]
-fn a_queue_that_is_damaged_at_the_start_takes_no_records_and_holds_up_nothing_else() {
+fn a_queue_damaged_at_the_start_takes_no_records() {
     let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     drop(queue(dir.path()));
     let mount = mount_of(dir.path(), ":rw");
@@ -496,7 +496,7 @@ fn with_acks_0_nothing_is_answered_and_a_refusal_closes() {
 }
 
 #[test]
-fn many_producers_and_appenders_lose_nothing_and_keep_their_order() {
+fn many_producers_and_appenders_keep_all_records_in_order() {
     const BATCHES: i32 = 150;
     let dir = tempfile::tempdir().expect("a directory");
     drop(queue(dir.path()));

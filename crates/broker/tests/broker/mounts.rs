@@ -1,4 +1,4 @@
-//! Queues of this machine as topics: read by clients while somebody appends, and changed by none of them.
+//! Queues of this machine as topics: read by clients during appends, and changed by none of them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -73,7 +73,7 @@ fn health(server: &Server) -> String {
 }
 
 #[test]
-fn what_is_in_a_queue_is_read_from_any_place_and_across_segments() {
+fn a_queue_is_read_from_any_offset_and_across_segments() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     let expected: Vec<String> = (0..3000).map(|number| format!("{number:0100}")).collect();
@@ -91,7 +91,7 @@ fn what_is_in_a_queue_is_read_from_any_place_and_across_segments() {
     for (timestamp, found) in [(-2, (-1, 0)), (-1, (-1, 3000)), (-3, (2999, 2999)), (1234, (1234, 1234))] {
         assert_eq!(list_offset(&mut client, timestamp), (ErrorCode::NONE, found.0, found.1), "{timestamp}");
     }
-    // It goes on while it is read.
+    // Appends go on while the queue is read.
     append(&mut appender, "more", 3000);
     assert_eq!(read_all(&mut client, TOPIC, 0, 3000), ["more"]);
     server.stop().expect("a clean stop");
@@ -117,12 +117,12 @@ fn a_waiting_consumer_has_a_record_at_once() {
     }
     latencies.sort_unstable();
     println!("latencies: median {:?}, most {:?}", latencies[25], latencies[49]);
-    // Who is not woken looks once in a second. Some may be that late on a busy machine, but not nearly all.
+    // A fetch that is not woken looks once in a second. Some may be that late on a busy machine, but not nearly all.
     assert!(latencies[5] < Duration::from_millis(50), "{latencies:?}");
 }
 
 #[test]
-fn who_waits_at_a_mount_of_the_synced_has_records_when_they_are_synced() {
+fn a_fetch_at_a_synced_mount_waits_for_the_sync() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     let server = mounted_as(&format!("{}:synced", mount_of(dir.path())));
@@ -148,7 +148,7 @@ fn who_waits_at_a_mount_of_the_synced_has_records_when_they_are_synced() {
 const APPEND_TO: &str = "RIVERRUN_MOUNT_APPEND_TO";
 const APPENDER_ID: &str = "RIVERRUN_MOUNT_APPENDER_ID";
 
-/// What one started process appends at most, should nobody end it.
+/// Most values that one started process appends, should nobody end it.
 const SEQUENCES_MAX: u64 = 20_000;
 
 fn value_of(id: u64, sequence: u64) -> Vec<u8> {
@@ -162,7 +162,7 @@ fn account_of(dir: &Path, id: u64) -> PathBuf {
     dir.with_extension(format!("appended-{id}"))
 }
 
-/// Not a test of its own: what the processes run that the next test starts.
+/// Not a test of its own: the next test starts processes that run it.
 #[test]
 fn a_started_process_appends_until_it_is_killed() {
     let Ok(dir) = std::env::var(APPEND_TO) else { return };
@@ -277,7 +277,7 @@ fn a_consumer_goes_on_when_appenders_are_killed_and_others_come() {
 }
 
 #[test]
-fn a_group_goes_on_where_it_was_after_a_restart_and_the_topic_is_the_same() {
+fn a_group_of_a_mounted_topic_goes_on_after_a_restart() {
     let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let mut appender = queue(dir.path());
     (0..10).for_each(|time| append(&mut appender, "quote", time));
@@ -362,7 +362,7 @@ fn nothing_of_a_mounted_topic_is_changed_by_clients() {
 }
 
 #[test]
-fn a_mounted_topic_tells_what_is_true_of_it() {
+fn a_mounted_topic_shows_its_queues_size_and_configs() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     append(&mut appender, "quote", 1);
@@ -476,7 +476,7 @@ fn a_partition_of_the_server_is_read_from_its_files() {
         let next = if value == "first" { "second" } else { "third" };
         produce(&mut client, "cached", 0, &batch(&[next]));
     }
-    // What is synced gets into the segments now and then, and at a stop.
+    // Synced records get into the segments now and then, and at a stop.
     server.stop().expect("a clean stop");
     let mut tailer = PartitionTailer::open(&dirs[0], StartAt::Start).expect("a directory");
     let found = tailer.next_batch().expect("readable").expect("settled");

@@ -85,7 +85,7 @@ fn names_that_differ_by_dot_and_underscore_collide_as_in_kafka() {
 }
 
 #[test]
-fn numbers_of_partitions_and_replicas_that_cannot_be_are_refused() {
+fn impossible_numbers_of_partitions_and_replicas_are_refused() {
     let server = server();
     let mut client = Client::new(&server);
     for partitions in [0, -2, i32::MIN] {
@@ -153,7 +153,7 @@ fn sizes_and_waits_of_a_fetch_that_make_no_sense_are_harmless() {
         request.topics[0].partitions[0].partition_max_bytes = partition_max_bytes;
         let data = crate::support::only(client.call(&request, 12));
         assert_eq!(ErrorCode(data.error_code), ErrorCode::NONE);
-        // The first batch comes whole whatever the limits, so that a consumer is never stuck.
+        // The first batch comes whole at any limit, so that a consumer is never stuck.
         assert_eq!(crate::support::values(crate::support::records(&data)), ["a"]);
     }
     assert_serves(&server);

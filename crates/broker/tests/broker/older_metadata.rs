@@ -1,4 +1,4 @@
-//! A server whose metadata comes from an older copy: it takes no new producer for one that it knows.
+//! A server whose metadata comes from an older copy: it takes no new producer for an earlier one.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn send_as_new_producer(server: &Server, value: &str) -> ProducerId {
 }
 
 #[test]
-fn an_older_copy_is_refused_and_with_its_loss_accepted_what_a_new_producer_sends_is_stored() {
+fn older_metadata_is_refused_until_its_loss_is_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
     let [data, copied] = ["data", "copied"].map(|name| dir.path().join(name));
     let meta = data.join("meta");

@@ -1,4 +1,4 @@
-//! Requests that name one thing many times: the answer is not a thousand times what the server has to say.
+//! Requests that name one thing many times: the answer does not repeat it as often.
 
 use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;

@@ -103,7 +103,7 @@ fn others_on_its_thread_go_on_while_a_request_has_much_to_do() {
 }
 
 #[test]
-fn what_came_after_a_request_with_much_to_do_is_answered_after_it() {
+fn a_request_behind_a_large_one_is_answered_after_it() {
     let server = server();
     let mut client = Client::new(&server);
     client.send(&metadata_of_many(), 8);
@@ -113,7 +113,7 @@ fn what_came_after_a_request_with_much_to_do_is_answered_after_it() {
 }
 
 #[test]
-fn records_keep_their_order_where_one_request_of_many_partitions_is_among_others() {
+fn records_keep_their_order_around_a_request_of_many_partitions() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 600, &[]);
@@ -134,7 +134,7 @@ fn records_keep_their_order_where_one_request_of_many_partitions_is_among_others
 }
 
 #[test]
-fn a_session_of_many_partitions_tells_what_is_new_and_waits_for_it() {
+fn a_session_of_many_partitions_waits_for_new_records() {
     let server = server();
     let (mut client, mut producer) = (Client::new(&server), Client::new(&server));
     create_topic(&mut client, "t", 1_000, &[]);
@@ -148,7 +148,7 @@ fn a_session_of_many_partitions_tells_what_is_new_and_waits_for_it() {
     assert_ne!(full.session_id, 0, "it has a session");
     request.topics.clear();
     (request.session_id, request.session_epoch) = (full.session_id, 1);
-    // Those that were not opened yet are told of as they are.
+    // Partitions that were not opened yet are in later answers, once they are.
     while !client.call(&request, FETCH_BY_NAME).responses.is_empty() {
         request.session_epoch += 1;
         assert!(request.session_epoch < 1_000, "something is always new");
@@ -163,7 +163,7 @@ fn a_session_of_many_partitions_tells_what_is_new_and_waits_for_it() {
 }
 
 #[test]
-fn all_topics_of_a_server_are_described_by_one_request_whatever_their_number() {
+fn one_request_describes_all_topics_however_many() {
     let server = server();
     let results = Client::new(&server).call(&configs_of_many(), 1).results;
     assert_eq!(results.len(), MANY);

@@ -195,7 +195,7 @@ fn a_topic_is_deleted_by_id_and_made_again_as_another() {
 }
 
 #[test]
-fn what_cannot_be_created_leaves_nothing_behind() {
+fn a_refused_creation_leaves_nothing_behind() {
     let (_server, mut wire) = server();
     let version = newest(ApiKey::CreateTopics);
     let long = "x".repeat(250);
@@ -327,7 +327,7 @@ fn topic_configs_change_and_survive_a_restart() {
 }
 
 #[test]
-fn a_resource_named_twice_is_refused_both_times_and_others_are_not() {
+fn only_a_resource_named_twice_is_refused_both_times() {
     let (_server, mut wire) = server();
     for name in ["a", "b"] {
         create_one(&mut wire, name, 1);
@@ -578,7 +578,7 @@ fn files_of_a_deleted_topic_are_gone_with_the_answer() {
     let server = Server::builder().data_dir(data.path()).expect("a path").start().expect("starts");
     let mut wire = Client::connect(server.bootstrap());
     create_one(&mut wire, "t", 2);
-    // So that the records are in files of their own at once.
+    // At an async level the records are in segments at once.
     assert_eq!(alter(&mut wire, TOPIC, "t", 0, "durability", "4"), ErrorCode::NONE);
     let id = metadata(&mut wire, 12, Some(vec![named("t")]), false)[0].2;
     crate::support::produce(&mut wire, "t", 0, &crate::support::batch(&["one"]));

@@ -1,4 +1,4 @@
-//! Data that is damaged: what is well goes on, and health tells of what is not.
+//! Data that is damaged: everything else goes on, and health names the damage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn groups_whose_log_is_damaged_hold_back_no_others() {
     let admin = server.admin_address().expect("an admin port");
     let (status, body) = get(admin, "/health");
     assert!(status.contains("503") && body.contains("__consumer_offsets"), "{status} {body}");
-    // What is committed where all is well is shown, although nobody holds its partition open.
+    // Commits in a healthy log dir are shown, although nobody holds their partition open.
     let (_, text) = get(admin, "/metrics");
     assert!(
         text.contains("riverrun_log_start_offset{topic=\"__consumer_offsets\",partition=\"0\"} 0"),

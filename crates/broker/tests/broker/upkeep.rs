@@ -65,7 +65,7 @@ fn size_retention_comes_to_a_topic_that_has_stopped_growing() {
 
 /// On a full disk nobody can append, and nothing but this gives the space back.
 #[test]
-fn files_of_deleted_segments_go_after_their_delay_without_another_record() {
+fn files_of_deleted_segments_go_after_their_delay() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = ("data.dir", directory.path().to_str().expect("text"));
     let server = server_with(&[SOON, &[data]].concat());
@@ -124,7 +124,7 @@ fn retention_that_is_set_later_acts_on_an_idle_topic() {
 }
 
 #[test]
-fn what_retention_finds_due_waits_for_no_checkpoint() {
+fn retention_waits_for_no_checkpoint() {
     let server = server_with(UNCOVERED);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("retention.ms", "500")]);
@@ -150,6 +150,6 @@ fn compact_idle_topic(options: &[(&str, &str)]) {
         builder.append(TimestampMs(1), Some(b"key"), Some(&large), &[]).expect("fits");
         produce(&mut client, "t", 0, &builder.build().expect("built"));
     }
-    // The last record of the cleaned part, and what the active segment holds.
+    // The last record of the cleaned part and the active segment stay.
     wait_for_size_below(&server, 1_500_000);
 }

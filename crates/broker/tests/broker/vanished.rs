@@ -1,4 +1,4 @@
-//! Directories that are taken away under a running server: noticed within a checkpoint's interval, told by health, and
+//! Directories that are taken away under a running server: noticed within a checkpoint's interval and shown by health;
 //! nothing is acked after that.
 
 use std::fs;
@@ -45,7 +45,7 @@ fn topic_dir(client: &mut Client, logs: &Path, topic: &str) -> PathBuf {
 }
 
 #[test]
-fn a_partition_or_a_topic_that_is_removed_is_noticed_and_the_others_go_on() {
+fn a_removed_partition_or_topic_is_noticed_and_others_go_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = server_with(&options(directory.path().to_str().expect("text"), &[]));
     let mut client = Client::new(&server);

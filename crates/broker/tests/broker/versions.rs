@@ -50,7 +50,7 @@ impl World {
     }
 }
 
-/// What is advertised, as a client sees it.
+/// Every key and version that the server advertises.
 fn advertised(client: &mut Client) -> Vec<(ApiKey, i16)> {
     let request =
         ApiVersionsRequest { client_software_name: "test".into(), client_software_version: "1".into() };
@@ -241,7 +241,7 @@ fn a_version_that_is_not_advertised_closes_the_connection() {
 }
 
 #[test]
-fn produce_before_version_3_is_advertised_and_closes_the_connection() {
+fn produce_below_3_is_advertised_and_closes_the_connection() {
     let server = server();
     let oldest = advertised(&mut Client::new(&server)).into_iter().find(|(key, _)| *key == ApiKey::Produce);
     assert_eq!(oldest, Some((ApiKey::Produce, 0)));

@@ -9,7 +9,7 @@ use crate::support::{Client, assert_serves, batch, batch_with, create_topic, pro
 use crate::{MIB, alone, assert_peak_less_than, reset_peak};
 
 const INFLATED: usize = 1 << 30;
-/// What is repeated to make it up.
+/// Repeated until it makes up [`INFLATED`].
 const PIECE: usize = MIB;
 
 /// A batch of one record whose compressed bytes are `payload`.
@@ -49,8 +49,8 @@ fn packed(codec: Compression, piece: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One stream of `first` and of many equal pieces. `head` and `tail` are what each packed piece begins and ends with,
-/// and a stream has once.
+/// One stream of `first` and of many equal pieces. `head` and `tail` are the lengths of a packed piece's beginning and
+/// end that a stream has only once.
 fn repeated(codec: Compression, pieces: usize, head: usize, tail: usize) -> Vec<u8> {
     let (mut stream, zeros) = (packed(codec, &first_piece(INFLATED)), packed(codec, &vec![0; PIECE]));
     let end = stream.split_off(stream.len() - tail);
@@ -76,7 +76,7 @@ fn zstd(window_log: u8, blocks: usize) -> Vec<u8> {
     frame
 }
 
-/// Bombs of a gigabyte, and of what a few kibibytes can hold.
+/// Bombs of a gigabyte, and bombs that fit into a few kibibytes.
 fn bombs() -> Vec<(&'static str, Compression, Vec<u8>)> {
     let (gzip, lz4, snappy) = (Compression::Gzip, Compression::Lz4, Compression::Snappy);
     vec![
@@ -99,7 +99,7 @@ fn bombs_of_every_codec_are_refused_without_being_inflated() {
     let _alone = alone();
     let server = server();
     let mut client = Client::new(&server);
-    // By their size alone none of them is refused.
+    // A limit above the size of each of them.
     create_topic(&mut client, "t", 1, &[("max.message.bytes", "33554432")]);
     for (what, codec, payload) in bombs() {
         let bytes = compressed(codec, &payload);

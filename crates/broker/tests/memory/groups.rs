@@ -25,7 +25,7 @@ fn join(client: &mut Client, group: &str, metadata: &[u8]) -> JoinGroupResponse<
     client.call(&request, 3)
 }
 
-/// What a member of an ordinary group does in its life, in a group of this name.
+/// The life of a member of an ordinary group of this name.
 fn live(client: &mut Client, group: &str) {
     let joined = join(client, group, b"m");
     assert_eq!(ErrorCode(joined.error_code), ErrorCode::NONE, "{group}");
@@ -70,7 +70,7 @@ fn server_with_groups(options: &[(&str, &str)]) -> (Server, Client) {
 }
 
 #[test]
-fn many_large_members_are_refused_while_an_ordinary_group_goes_on() {
+fn many_large_members_are_refused_and_ordinary_groups_go_on() {
     let _alone = alone();
     let (server, mut ordinary) = server_with_groups(&[("groups.memory.max.bytes", "134217728")]);
     live(&mut ordinary, "ordinary");
@@ -91,7 +91,7 @@ fn many_large_members_are_refused_while_an_ordinary_group_goes_on() {
 }
 
 #[test]
-fn offsets_with_long_notes_are_refused_when_groups_have_taken_their_memory() {
+fn offsets_with_long_metadata_are_refused_beyond_groups_memory() {
     let _alone = alone();
     let options = [("groups.memory.max.bytes", "8388608"), ("offset.metadata.max.bytes", "20000")];
     let (server, mut client) = server_with_groups(&options);

@@ -10,17 +10,17 @@ use riverrun_protocol::ApiVersionsRequest;
 use crate::alone;
 use crate::support::{Client, batch, create_topic, produce, server, server_with};
 
-/// What rude clients may cost others at most: several times what it takes on a busy machine, and half of the minute that
-/// a frame has, for which they would hold up others if nothing were done about them.
+/// The longest that rude clients may hold up others: several times what it takes on a busy machine, and half of the
+/// minute that a frame has, for which they would hold up others if nothing were done about them.
 const FEW_SECONDS: Duration = Duration::from_secs(30);
-/// The same where others should not notice anything.
+/// The same bound for requests that are not held up at all.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
-/// What rude clients do.
+/// The behaviour of rude clients.
 #[derive(Clone, Copy)]
 struct Rude {
     count: usize,
-    /// What they say that they send, and what they send.
+    /// The length that they announce, and the bytes that they send.
     length: i32,
     sent: usize,
     /// Whether they send a byte now and then after that.
@@ -42,7 +42,7 @@ fn be_rude(address: &str, rude: Rude, part: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// Sets what it holds when it goes, also when the test fails.
+/// Sets its flag when it is dropped, also when the test fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -86,7 +86,7 @@ fn a_few_huge_half_frames_hold_up_no_ordinary_request() {
 }
 
 #[test]
-fn huge_half_frames_hold_up_a_huge_request_for_a_few_seconds_only() {
+fn huge_half_frames_hold_up_a_huge_request_for_seconds_only() {
     let _alone = alone();
     let rude = Rude { count: 13, length: 104_857_600, sent: 9_000_000, drips: false };
     let server = || server_with(&[("message.max.bytes", "10485760")]);
@@ -96,9 +96,9 @@ fn huge_half_frames_hold_up_a_huge_request_for_a_few_seconds_only() {
 }
 
 #[test]
-fn many_frames_that_are_nearly_whole_hold_up_an_ordinary_request_for_a_few_seconds_only() {
+fn nearly_whole_frames_hold_up_requests_for_seconds_only() {
     let _alone = alone();
-    // They send ten times what there is, as two thousand do with what there is by default.
+    // Together they send ten times the memory for requests, as two thousand do with its default.
     let server = || server_with(&[("queued.max.request.bytes", "8388608")]);
     let rude = Rude { count: 140, length: 600_000, sent: 599_990, drips: false };
     assert_served_within(FEW_SECONDS, &server(), rude, &[100_000, 900_000]);

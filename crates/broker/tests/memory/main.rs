@@ -1,5 +1,5 @@
-//! How much memory rude clients can make the server take. The server runs in this process, so what is measured is
-//! the growth of the whole process; therefore these tests are a program of their own and run one after the other.
+//! How much memory rude clients can make the server take. The server runs in this process, so the tests measure the
+//! growth of the whole process; therefore they are a program of their own and run one after the other.
 
 mod groups;
 #[path = "../support/mod.rs"]
@@ -40,7 +40,7 @@ fn status_bytes(field: &str) -> usize {
     kib * 1024
 }
 
-/// Has the system count this process' peak of memory from now on; gives what it holds now.
+/// Starts a new count of this process' peak of memory; gives its memory now.
 fn reset_peak() -> usize {
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
     status_bytes("VmRSS")
@@ -73,7 +73,7 @@ fn assert_grown_less_than(bound: usize, before: usize) {
 fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, ..limit };
-    // Above what the kernel takes nothing changes.
+    // A kernel that refuses the new limit keeps the old one.
     let _ = setrlimit(Resource::Nofile, most);
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).expect("fits"))
 }
@@ -122,7 +122,7 @@ fn lengths_whose_bytes_never_come_take_nothing_from_anybody() {
 }
 
 #[test]
-fn thousands_of_lengths_whose_bytes_never_come_take_nothing_from_anybody() {
+fn thousands_of_lengths_without_bytes_take_no_memory() {
     let _alone = alone();
     // Both ends of each connection are files of this process.
     let count = ((raise_open_files() - 500) / 2).min(2_100);
@@ -130,7 +130,7 @@ fn thousands_of_lengths_whose_bytes_never_come_take_nothing_from_anybody() {
 }
 
 #[test]
-fn half_frames_hold_up_nothing_that_is_whole_and_nobody_for_long() {
+fn half_frames_hold_up_large_requests_for_seconds_only() {
     let _alone = alone();
     // A frame has a minute by default.
     let server = server_with(&[("queued.max.request.bytes", "1048576")]);
@@ -162,7 +162,7 @@ fn half_frames_hold_up_nothing_that_is_whole_and_nobody_for_long() {
 }
 
 #[test]
-fn large_frames_that_are_sent_in_part_do_not_lock_each_other_out() {
+fn large_frames_sent_in_part_do_not_lock_each_other_out() {
     let _alone = alone();
     let server =
         server_with(&[("queued.max.request.bytes", "1048576"), ("socket.frame.timeout.ms", "15000")]);
@@ -202,7 +202,7 @@ fn requests_whose_answers_nobody_reads_are_held_back() {
     std::thread::sleep(Duration::from_millis(500));
     assert_grown_less_than(8 * MIB, before);
     assert_serves(&server);
-    // Nothing was lost: whoever begins to read gets every answer.
+    // Nothing was lost: once the client reads, it gets every answer.
     for _ in 0..REQUESTS {
         assert!(rude.read_frame().expect("answered").len() > 100);
     }
@@ -211,7 +211,7 @@ fn requests_whose_answers_nobody_reads_are_held_back() {
 }
 
 #[test]
-fn responses_that_are_ready_behind_a_waiting_request_are_held_back() {
+fn ready_responses_behind_a_waiting_request_are_kept_back() {
     let _alone = alone();
     let server = server();
     let mut rude = Client::new(&server);
@@ -285,7 +285,7 @@ fn fetches_of_everything_by_many_clients_take_no_memory() {
 }
 
 #[test]
-fn sessions_that_come_and_go_are_bounded_and_leave_those_in_use_alone() {
+fn short_sessions_are_bounded_and_spare_sessions_in_use() {
     const ROUNDS: usize = 20;
     const SESSIONS: usize = 2_000;
     let _alone = alone();
@@ -318,7 +318,7 @@ fn sessions_that_come_and_go_are_bounded_and_leave_those_in_use_alone() {
     }
     assert_grown_less_than(8 * MIB, before);
     assert_eq!(honest.call(&begin, 12).session_id, 0, "no slot is free");
-    // Whoever ends one makes room.
+    // The end of a session makes room.
     let end = FetchRequest { session_id, session_epoch: -1, ..Default::default() };
     assert_eq!(honest.call(&end, 12).error_code, 0);
     assert_ne!(honest.call(&begin, 12).session_id, 0);
@@ -334,7 +334,7 @@ fn members_that_come_and_go_are_bounded() {
     let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: b"m"[..].into() };
     let join = JoinGroupRequest {
         group_id: "g".into(),
-        // Longer than the test: what ends meanwhile is written down, and that takes memory of its own.
+        // Longer than the test: the end of a session is written down, and that takes memory of its own.
         session_timeout_ms: 300_000,
         rebalance_timeout_ms: 6_000,
         protocol_type: "consumer".into(),

@@ -1,4 +1,4 @@
-//! Requests that wait for something to come, and may wait long: what they hold meanwhile, and how long others wait for that.
+//! Requests that wait, perhaps for long: the memory that they hold meanwhile, and how long other requests wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::support::{
 
 /// The least memory for requests that a server may be given.
 const LITTLE: (&str, &str) = ("queued.max.request.bytes", "1048576");
-/// Longer than anything takes that nobody holds up.
+/// Longer than any request takes that is not held up.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// A fetch that waits as long as it may for more than there will be.
@@ -49,7 +49,7 @@ fn fetches_that_wait_do_not_keep_the_memory_of_their_requests() {
     // As many as three connections may have, so that none of them waits for memory itself.
     let mut rude: Vec<_> = (0..3).map(|_| Client::new(&server)).collect();
     create_topic(&mut rude[0], "t", 1, &[]);
-    // As long as a request may be without being large, for the sake of what it does not need.
+    // As long as a request may be without being large; the padding is not needed while it waits.
     let padding = "x".repeat(30_000);
     let forgotten = ForgottenTopic { topic: padding.as_str().into(), ..Default::default() };
     let padded = FetchRequest { forgotten_topics_data: vec![forgotten.clone(), forgotten], ..patient("t") };
@@ -61,13 +61,13 @@ fn fetches_that_wait_do_not_keep_the_memory_of_their_requests() {
     assert!(quiet, "they wait, since nobody else needs their memory");
 }
 
-/// Versions of `JoinGroup` and `SyncGroup` that take fields which nobody knows, as all later ones do.
+/// Versions of `JoinGroup` and `SyncGroup` that take unknown fields, as all later ones do.
 const JOIN: i16 = 6;
 const SYNC: i16 = 4;
 /// Bytes of such a field: a request with it is not large yet.
 const UNKNOWN_BYTES: usize = 60_000;
 
-/// A request with a field at its end that nobody knows.
+/// A request with an unknown field at its end.
 fn with_unknown_field<'q, R: Request<'q>>(request: &R, version: i16) -> Vec<u8> {
     let mut frame = request_bytes(request, version);
     assert_eq!(frame.pop(), Some(0), "no such field yet");
@@ -117,7 +117,7 @@ fn sync(joined: &JoinGroupResponse<'static>, instance: &str) -> SyncGroupRequest
 }
 
 #[test]
-fn members_that_wait_for_their_group_do_not_keep_the_memory_of_their_requests() {
+fn waiting_members_free_the_memory_of_their_requests() {
     let _alone = alone();
     let server = server_with(&[LITTLE]);
     let (mut leader, mut rude) = (Client::new(&server), Client::new(&server));
@@ -156,7 +156,7 @@ fn members_that_wait_for_their_group_do_not_keep_the_memory_of_their_requests() 
 }
 
 #[test]
-fn a_fetch_that_needs_much_memory_while_it_waits_is_answered_when_others_wait_for_that() {
+fn a_waiting_fetch_is_answered_when_others_need_its_memory() {
     let _alone = alone();
     let server = server_with(&[LITTLE]);
     let mut large = Client::new(&server);
@@ -173,7 +173,7 @@ fn a_fetch_that_needs_much_memory_while_it_waits_is_answered_when_others_wait_fo
     large.send(&request, 12);
     for _ in 0..3 {
         assert!(large.is_quiet_for(Duration::from_millis(500)), "it waits");
-        // What it holds is of no use to requests that need little.
+        // The memory that the waiting fetch holds is of no use to requests that need little.
         assert_answers_at_once(&server);
         other.send(&request, 12);
         let (_, answer) = large.receive::<FetchRequest<'_>>(12);
@@ -184,7 +184,7 @@ fn a_fetch_that_needs_much_memory_while_it_waits_is_answered_when_others_wait_fo
 }
 
 #[test]
-fn a_fetch_waits_for_half_of_the_time_in_which_its_connection_would_be_idle() {
+fn a_fetch_waits_for_half_of_its_connections_idle_time() {
     let _alone = alone();
     let server = server_with(&[("connections.max.idle.ms", "1500")]);
     let mut client = Client::new(&server);

@@ -265,8 +265,7 @@ pub(super) fn offset_delete(world: &mut World, version: i16) {
     }
 }
 
-/// What may be done to a group, as Kafka tells it without an authorizer: read, delete, describe, describe and alter
-/// configs.
+/// Operations on a group that Kafka lists without an authorizer: read, delete, describe, describe and alter configs.
 const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
 
 pub(super) fn describe(world: &mut World, version: i16) {

@@ -1,5 +1,5 @@
-//! Requests about topics, records and producers: one call that works and one about what is not there, for a
-//! version of each.
+//! Requests about topics, records and producers: in each version one call that works, and one about a topic or
+//! producer that is not there.
 
 use riverrun_protocol::alter_configs_request as alter;
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
@@ -119,7 +119,7 @@ pub(super) fn fetch(world: &mut World, version: i16) {
             assert_code(data.error_code, code);
             let wanted: &[&str] = if code == ErrorCode::NONE && offset == 0 { &["a", "b", "c"] } else { &[] };
             assert_eq!(values(records(data)), wanted);
-            // Nothing was ever written in epoch 0: whoever has records of it has to go back to the start.
+            // Nothing was ever written in epoch 0: a consumer with records of it has to go back to the start.
             assert_eq!(data.diverging_epoch.end_offset, if diverges { 0 } else { -1 });
         }
     }
