@@ -75,7 +75,7 @@ pub fn set_json(is_json: bool) {
     }
 }
 
-/// What became of the lines, for a server in this process.
+/// The counts of written and lost lines, for a server in this process.
 pub fn account() -> Arc<LogAccount> {
     LOG.get().map(|log| Arc::clone(&log.account)).unwrap_or_default()
 }

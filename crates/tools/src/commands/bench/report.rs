@@ -71,7 +71,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// What came of a run, in a line.
+/// The outcome of a run, in a line.
 pub(super) fn line_of(document: &Value) -> String {
     let ours = &document[OURS];
     let totals = &ours["totals"];

@@ -28,7 +28,7 @@ use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json, print_text};
 use crate::text::time::{format_time, now};
 
-/// Where results go where nobody says.
+/// The default directory of results.
 const OUTPUT_DIR: &str = "bench-results";
 /// The server where nobody says.
 const SERVER: &str = "127.0.0.1:9092";
@@ -287,7 +287,7 @@ fn run_name() -> String {
     format!("{}-{}", std::process::id(), now().0)
 }
 
-/// What the machine does, measured once for all runs.
+/// The machine's own speed, measured once for all runs.
 fn environment(data_dir: Option<&Path>) -> Result<Environment, Failure> {
     let mut environment = Environment::look(data_dir);
     logging::note(&format!(

@@ -338,7 +338,7 @@ fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(
     Ok(())
 }
 
-/// What was measured so far, and the lines about it.
+/// The measurement so far, and the lines about it.
 ///
 /// Invariants: `lately` holds what was acked since `line_at`.
 struct Report<'a> {
@@ -451,7 +451,7 @@ impl<'a> Report<'a> {
         document
     }
 
-    /// Of all producers together: each has the name that the settings give.
+    /// Metrics of all producers together: each has the name that the settings give.
     fn print_metrics(&self, all: &Figures, time: Duration) -> Result<(), Failure> {
         let each: Vec<_> = self.producers.iter().map(|producer| producer.metrics()).collect();
         let names = self.producers.iter().map(|producer| &producer.cluster().options().client_id);

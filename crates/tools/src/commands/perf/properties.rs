@@ -15,7 +15,7 @@ use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
 use crate::logging;
 
-/// Where servers are looked for if nobody says.
+/// The default address of the servers.
 const DEFAULT_BOOTSTRAP: &str = "127.0.0.1:9092";
 const BOOTSTRAP_VARIABLE: &str = "RIVERRUN_BOOTSTRAP";
 const BOOTSTRAP: &str = "bootstrap.servers";

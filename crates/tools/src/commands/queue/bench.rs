@@ -207,7 +207,7 @@ impl Bench<'_> {
 
     fn report(&self, publishing: &Values, latency: &Values, took: Duration) -> Report {
         let records = self.count();
-        // What the system does not say is nought.
+        // A figure that the system does not give is nought.
         let used = usage_of(std::process::id()).unwrap_or_default();
         let cpu_ns = u64::try_from(Duration::from_secs_f64(used.cpu_s).as_nanos()).unwrap_or(u64::MAX);
         Report {
@@ -328,7 +328,7 @@ impl Bench<'_> {
     }
 }
 
-/// What all of the threads return, or the first error among it.
+/// The results of all threads, or the first error among them.
 fn joined<T>(
     threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T, QueueError>>>,
 ) -> Result<Vec<T>, QueueError> {

@@ -17,7 +17,7 @@ use crate::commands::outcome::{Outcome, outcome};
 use crate::exit::Failure;
 use crate::runtime::block_on;
 
-/// What to do about a topic of the server's own, which is there to stay as it is.
+/// Advice about a topic of the server's own, which is there to stay as it is.
 const OWN: &str = "riverrun group delete GROUP   (a group with its offsets): topics of the server's own are neither deleted nor \
                    given partitions";
 
