@@ -44,7 +44,7 @@ const DESCRIPTORS_ENOUGH: u64 = 65_536;
 
 /// Behind the name of a listener.
 const SCHEME: &str = "://";
-/// What `--listen` takes, for an error message.
+/// The form of `--listen`, for an error message.
 const LISTEN_FORM: &str = "it must be HOST:PORT, such as 127.0.0.1:9092, or NAME://HOST:PORT";
 
 /// Flags of `serve`.
@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     output: OutputArgs,
 }
 
-/// What a server says when it is ready.
+/// The line of a server that is ready.
 #[derive(Serialize)]
 struct Ready {
     version: &'static str,

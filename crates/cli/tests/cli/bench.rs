@@ -76,7 +76,7 @@ fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
     for result in &results {
         let (ours, totals) = (&result["riverrun"], &result["riverrun"]["totals"]);
         assert_eq!((&result["workload"], &result["messageSize"]), (&"small".into(), &200.into()));
-        // What came late counts for no rate, and is waited for all the same.
+        // A late record counts for no rate, and is waited for all the same.
         let all = |key: &str, late: &str| number(&totals[key]) + number(&totals[late]);
         assert!((400.0..700.0).contains(&due_rate(totals)), "{totals}");
         assert!(number(&result["publishRate"][0]) > 0.0, "{totals}");

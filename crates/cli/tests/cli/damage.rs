@@ -50,7 +50,7 @@ fn flip(path: &Path, position: usize) {
     std::fs::write(path, bytes).expect("writable");
 }
 
-/// Where each batch begins.
+/// The position of each batch.
 fn positions(log: &Path) -> Vec<usize> {
     let batches = run(&["log", "dump", text(log), "--json"]).ended(0).json_lines();
     let position = |batch: &serde_json::Value| batch["position"].as_u64().expect("a number");
@@ -64,7 +64,7 @@ fn every_file_of_a_server_is_checked_and_the_damaged_one_named() {
     assert_eq!((&good["findings"], &good["damage"]), (&0.into(), &0.into()), "{good}");
     for path in files(dir.path()) {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        // What nobody reads cannot be found damaged.
+        // A file that nobody reads cannot be found damaged.
         if len(&path) == 0 || ["lock", "device-check"].contains(&name.as_str()) {
             continue;
         }

@@ -156,7 +156,7 @@ fn what_waits_for_a_server_that_is_gone_ends_with_the_second_signal() {
         signal(child, Signal::TERM);
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(child.try_wait().expect("ours").map(|status| status.code()), None, "it finishes");
-        // Of two signals that come before it runs, a process sees one.
+        // A process sees only one of two signals that come before it runs.
         let ended = (0..60).find_map(|_| {
             signal(child, Signal::TERM);
             std::thread::sleep(Duration::from_millis(200));

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::common::{Server, finish, signal};
 
-/// What a script finds in a summary or an interval of a producer.
+/// The figures that a script finds in a summary or an interval of a producer.
 #[derive(Debug, PartialEq)]
 struct Produced {
     records: u64,

@@ -282,7 +282,7 @@ fn the_admin_port_answers_where_the_start_up_line_says() {
     assert!(status.contains(" 200 "), "{status}");
 }
 
-/// What a server with this admin address logs of its admin port.
+/// The lines that a server with this admin address logs of its admin port.
 fn logged_of_the_admin_port(address: &str) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().to_str().expect("text");

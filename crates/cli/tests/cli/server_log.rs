@@ -99,7 +99,7 @@ fn a_log_whose_reader_has_gone_stops_nothing() {
     let lost = server.get("/metrics");
     let lost = lost.lines().find(|line| line.starts_with("riverrun_log_lines_lost_total{"));
     assert!(lost.is_some_and(|line| !line.ends_with(" 0")), "{lost:?}");
-    // What the thread that settles logs is lost, and it goes on.
+    // The settler's lines are lost, and it goes on.
     server.run(&["topic", "create", "t"]);
     server.run(&["config", "set", "--topic", "t", "durability=4"]);
     server.run(&["config", "set", "--topic", "t", "durability=2"]);

@@ -45,7 +45,7 @@ pub(super) struct Unread {
     pub(super) failure: Failure,
 }
 
-/// What lies at or below a path.
+/// The files and partitions at or below a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// By log dir, topic and index.
@@ -56,7 +56,7 @@ pub(super) struct Found {
     pub(super) unread: Vec<Unread>,
     /// Directories that are another partition's, whose path is beside.
     pub(super) shared: Vec<(PartitionDir, PathBuf)>,
-    /// Where the metadata of a data directory should lie, if there is none.
+    /// The expected place of a data directory's metadata, if there is none.
     pub(super) lost_metadata: Option<PathBuf>,
 }
 
@@ -203,7 +203,7 @@ impl Walk {
     }
 }
 
-/// What a directory holds, by name.
+/// A directory's entries, by name.
 #[derive(Debug, Default)]
 struct Entries {
     directories: Vec<PathBuf>,

@@ -57,7 +57,7 @@ pub(crate) struct RepairArgs {
     output: OutputArgs,
 }
 
-/// What was found or done, as JSON has it.
+/// A finding or a deed, as JSON has it.
 #[derive(Serialize)]
 struct Report {
     partitions: Vec<PartitionReport>,
