@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_wanted_by_the_flag_or_the_format_of_the_command_itself() {
+    fn json_is_wanted_by_the_flag_or_the_commands_own_format() {
         for (line, wanted) in [
             (&["topic", "list", "--json"][..], true),
             (&["topic", "list"], false),

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_may_be_named_and_an_error_asks_for_what_the_flag_takes() {
+    fn a_listener_may_be_named_and_an_error_shows_the_form() {
         let args = |listen: &str| args(&["--listen", listen]);
         let set = flags(&args("INTERNAL://:9092")).expect("distinct");
         assert_eq!(set, [("listeners".to_owned(), "INTERNAL://:9092".to_owned())]);

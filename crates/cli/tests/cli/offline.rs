@@ -81,7 +81,7 @@ fn an_offline_partition_is_named_and_the_others_are_read() {
 }
 
 #[test]
-fn whoever_asks_for_a_group_s_offsets_is_told_at_once_which_partition_is_offline() {
+fn group_offsets_name_the_offline_partition_at_once() {
     let (_dir, server, _file) = with_partition_offline_after(|server| {
         server.run(&["consume", "t", "--group", "g", "--timeout", "20"]).ended(0);
     });
@@ -105,7 +105,7 @@ fn whoever_asks_for_a_group_s_offsets_is_told_at_once_which_partition_is_offline
 }
 
 #[test]
-fn who_follows_is_warned_once_of_an_offline_partition_and_reads_it_when_it_is_back() {
+fn a_follower_is_warned_once_of_an_offline_partition() {
     let (dir, mut server, file) = with_partition_offline();
     let listen = server.bootstrap().to_owned();
     let mut child = server.command(&["consume", "t", "--follow", "--timeout", "5"]).spawn().expect("runs");
@@ -134,7 +134,7 @@ fn who_follows_is_warned_once_of_an_offline_partition_and_reads_it_when_it_is_ba
 }
 
 #[test]
-fn what_waits_for_a_server_that_is_gone_ends_with_the_second_signal() {
+fn a_wait_for_a_lost_server_ends_with_the_second_signal() {
     let mut server = Server::start();
     server.feed(&["produce", "t"], b"x\n").ended(0);
     let mut consuming = server

@@ -159,7 +159,7 @@ fn a_server_whose_log_is_json_prints_nothing_else() {
 }
 
 #[test]
-fn a_group_that_changes_its_protocol_is_in_the_log_with_the_reason() {
+fn a_groups_change_of_protocol_is_logged_with_the_reason() {
     let mut server = Logging::start(false, &[]);
     server.run(&["topic", "create", "t"]);
     for protocol in ["classic", "consumer", "classic"] {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_takes_a_part_or_would_block_goes_on_where_it_was() {
+    fn a_partial_or_blocked_write_goes_on_where_it_was() {
         let steps = [Step::Take(1), Step::Fail(ErrorKind::WouldBlock), Step::Fail(ErrorKind::Interrupted)];
         assert_eq!(written(steps.into()), (["one", "two", "three"].map(str::to_owned).to_vec(), 0));
     }

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_directories_are_followed_and_each_directory_is_found_once() {
+    fn links_are_followed_and_each_directory_is_found_once() {
         let (dir, elsewhere) = (data_dir(), tempfile::tempdir().expect("a directory"));
         let topic = dir.path().join("logs").join(TOPIC_DIR);
         // A partition's directory, a topic's and a log dir that lie on other disks; their own names tell nothing.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_only_a_link_names_is_found_though_it_was_passed_without() {
+    fn a_directory_is_found_by_link_though_it_was_passed_without() {
         let dir = data_dir();
         let topic = dir.path().join("logs").join(TOPIC_DIR);
         fs::create_dir_all(dir.path().join("disk/topic/3")).expect("made");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_the_directory_of_another_partition_is_told_and_not_taken_for_one() {
+    fn a_link_to_another_partitions_directory_is_no_partition() {
         let dir = data_dir();
         let topic = dir.path().join("logs").join(TOPIC_DIR);
         let other = dir.path().join("logs/08080808-0808-0808-0808-080808080808");

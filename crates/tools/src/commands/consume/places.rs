@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_that_no_partition_has_is_an_error_that_names_the_ranges() {
+    fn an_offset_of_no_partition_is_an_error_with_the_ranges() {
         let of = |ranges: &[(i64, i64)]| {
             let bounds = ranges.iter().map(|&(begin, end)| Bounds { begin: Offset(begin), end: Offset(end) });
             let bounds = (0..).map(|index| TopicPartition::new("t", index)).zip(bounds).collect();

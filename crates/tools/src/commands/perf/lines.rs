@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_are_those_from_the_time_at_which_records_were_due() {
+    fn figures_count_from_the_time_at_which_records_were_due() {
         let line = sent_in_all(&figures(), Duration::from_secs(4), "records");
         assert!(
             line.starts_with("2000 records sent, 500.000000 records/sec (0.05 MB/sec), 700.35 ms avg"),
