@@ -104,7 +104,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What is logged where nobody says: a server tells what it does, a tool only what is wrong.
+    /// The default level: a server tells what it does, a tool only what is wrong.
     pub(crate) fn default_log_level(&self) -> &'static str {
         if matches!(self, Self::Serve(_)) { "info" } else { "warn" }
     }

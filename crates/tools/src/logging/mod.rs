@@ -121,7 +121,7 @@ fn stderr() -> Box<dyn Write + Send> {
     }
 }
 
-/// What the standard library would write to stderr itself, and wait for it.
+/// Logs a panic, which the standard library would write to stderr itself, and wait for it.
 fn tell_panic(info: &PanicHookInfo<'_>) {
     let Some(log) = LOG.get() else { return };
     let thread = std::thread::current();

@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// What is written of three lines, one after the other, by a thread that meets these troubles, and how many are lost.
+    /// The text that a thread with these troubles writes of three lines in turn, and how many are lost.
     fn written(steps: Vec<Step>) -> (Vec<String>, u64) {
         let (queue, taken) = (Arc::new(new_queue()), Arc::new(Mutex::default()));
         let mut script = Script { steps, taken: Arc::clone(&taken) };

@@ -80,7 +80,7 @@ struct PartitionReport {
     cut: Option<CutReport>,
     is_done: bool,
     backups: Vec<String>,
-    /// Of what was copied, where the copies have zeros instead.
+    /// Unreadable bytes, for which the copies have zeros.
     unread_bytes: u64,
 }
 

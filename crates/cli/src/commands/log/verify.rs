@@ -57,11 +57,11 @@ keeps aside of a partition; that is known if the journal's directory lies at or 
 Stop the server first: while it writes, files may look damaged that are not, and what is good may
 be so no longer. Directories in use are named, and do not change the exit code.";
 
-/// What is said of a directory or partition that has damage.
+/// Result of a directory or partition that has damage.
 const DAMAGED: &str = "DAMAGED";
 /// The weight of damage in a part of a journal that is durable elsewhere.
 const SETTLED: &str = "settled";
-/// What directories are called.
+/// Names of the kinds of directories.
 const JOURNAL: &str = "journal";
 const LOG_DIR: &str = "log dir";
 const METADATA: &str = "metadata";
@@ -97,7 +97,7 @@ struct Report {
 }
 
 impl PartitionReport {
-    /// Of a partition whose directory is a link to another one's.
+    /// The report of a partition whose directory is a link to another one's.
     fn shared(partition: &PartitionDir, real: &Path) -> Self {
         let what = PartitionDir::shared_with(real);
         let finding = Finding { path: partition.path.clone(), position: 0, weight: Weight::Damage, what };

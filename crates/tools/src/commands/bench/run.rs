@@ -593,7 +593,7 @@ producerRate: 7\ntestDurationMinutes: 1\n";
         assert_eq!(name, "A-max-throughput-partitions=1-h-1-2026-11-22-05-06-07.json");
         let longest = file_name(&"w".repeat(999), &"s".repeat(999), &"t".repeat(999));
         assert!(longest.len() <= 250, "with a number behind it, too: {}", longest.len());
-        // What tells two runs of a suite apart stands at the end of their titles.
+        // The difference between two runs of a suite stands at the end of their titles.
         for case in riverrun_bench::suite::embedded().iter().flat_map(|one| one.cases().expect("right")) {
             let name = file_name(&case.workload.name, "s", "t");
             assert_eq!(name.len(), case.workload.name.len() + "-s-t.json".len(), "{name}");

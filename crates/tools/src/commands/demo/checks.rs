@@ -32,7 +32,7 @@ pub(super) struct Seen {
 pub(super) struct Check {
     pub(super) statement: String,
     pub(super) ok: bool,
-    /// What was found instead.
+    /// The finding that breaks the condition.
     pub(super) found: Option<String>,
 }
 

@@ -69,7 +69,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Of these nanoseconds; none of nothing.
+    /// The percentiles of these nanoseconds; none of nothing.
     fn new(latencies_ns: impl Iterator<Item = u64>) -> Option<Self> {
         let mut latencies = Latencies::new();
         for latency_ns in latencies_ns {

@@ -37,7 +37,7 @@ use crate::text::time::now;
 const CLIENT_ID: &str = "perf-producer-client";
 /// Time between two looks at what was acked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Who no longer reads what comes of it waits no longer than this for what was sent last.
+/// Longest wait for the last records' acks once the reader of the output has left.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Seed of payloads and keys: a run can be repeated.
 const SEED: u64 = 0;

@@ -228,7 +228,7 @@ async fn produce(args: ProduceArgs) -> Result<(), Failure> {
     let left_undone = "of what was not acked yet nobody knows whether it has arrived";
     let drained = stop.or_at_once(sending.drain(0), left_undone).await;
     let Sending { mut summary, unanswered, .. } = sending;
-    // Where it was given up, closing would wait for the same.
+    // After giving up on records, closing would wait for the same.
     if unanswered.is_empty() {
         producer.close().await;
     }

@@ -180,7 +180,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn run(&self, queues: &[Queue]) -> Result<Report, QueueError> {
         std::thread::scope(|scope| {
-            // Who reads keeps its segment open, and retention stops there.
+            // A reader keeps its segment open, and retention stops there.
             let services: Vec<_> = queues
                 .windows(2)
                 .map(|pair| scope.spawn(|| self.note(self.serve(&pair[0], &pair[1]))))
