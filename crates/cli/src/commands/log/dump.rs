@@ -1,6 +1,6 @@
 //! `riverrun log dump`: the batches in files, one line each, with their records on demand.
 //!
-//! What records hold is shown only with `--payload`: a dump is often passed on by people who may not read it.
+//! Keys and values of records are shown only with `--payload`: a dump is often passed on by people who may not read it.
 
 use std::fmt::Write as _;
 use std::io::{BufWriter, IsTerminal as _, Write};

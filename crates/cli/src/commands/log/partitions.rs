@@ -265,7 +265,7 @@ impl PartitionDir {
             .find_map(|path| Some(Self { path: path.to_path_buf(), id: partition_id(path)? }))
     }
 
-    /// What is said of one whose directory is another partition's, at `real`.
+    /// The error of a partition whose directory is another one's, at `real`.
     pub(super) fn shared_with(real: &Path) -> String {
         format!("the directory is a link to that of another partition, {}", real.display())
     }

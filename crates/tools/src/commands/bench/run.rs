@@ -325,7 +325,7 @@ impl Session<'_> {
         self.hear_stop().await;
         self.go_on()?;
         let result = self.measure(turn, left).await;
-        // What a run that failed was to fill is not there for those that would read it.
+        // A topic that a failed run was to fill is not there for those that would read it.
         let is_filled = |topic: &str| result.is_ok() || !turn.makes(topic);
         let stays = |topic: &str| is_filled(topic) && is_read_later(left, turn.server, topic);
         tokio::select! {

@@ -32,7 +32,7 @@ pub(super) struct Seen {
 pub(super) struct Check {
     pub(super) statement: String,
     pub(super) ok: bool,
-    /// The finding that breaks the condition.
+    /// The actual value, if the statement is false.
     pub(super) found: Option<String>,
 }
 

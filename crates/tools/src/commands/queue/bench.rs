@@ -119,7 +119,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let above = missing(&args.dir);
     let measured = measure(args, &dirs);
     for dir in &dirs {
-        // What could not be made need not be removed, and what cannot be removed is said below.
+        // A queue that was not made need not be removed, and a failed removal is reported below.
         if let Err(error) = std::fs::remove_dir_all(dir)
             && measured.is_ok()
         {

@@ -36,7 +36,7 @@ pub enum TopicCommand {
     Delete(delete::DeleteArgs),
 }
 
-/// What became of a topic that is there. A server that refuses its name does not find fault with the letters.
+/// The outcome for a topic that is there. A server that refuses its name does not find fault with the letters.
 fn changed<T>(name: String, result: Result<T, ClientError>, done: impl FnOnce(T) -> String) -> Outcome {
     let code = result.as_ref().err().and_then(ClientError::code);
     let (name, result) = outcome("topic", name, result, done);
