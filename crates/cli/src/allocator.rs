@@ -16,7 +16,7 @@ mod glibc {
     const ARENAS_MIN: usize = 2;
     const PROCESSORS_PER_ARENA: usize = 4;
 
-    /// Who has set one of these knows better.
+    /// An owner who has set one of these knows better.
     const VARIABLES: [&str; 2] = ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"];
 
     pub(super) fn arenas_max(processors: usize) -> libc::c_int {

@@ -104,7 +104,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What is logged where nobody says: a server tells what it does, a tool only what is wrong.
+    /// The default level: a server tells what it does, a tool only what is wrong.
     pub(crate) fn default_log_level(&self) -> &'static str {
         if matches!(self, Self::Serve(_)) { "info" } else { "warn" }
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_wanted_by_the_flag_or_the_format_of_the_command_itself() {
+    fn json_is_wanted_by_the_flag_or_the_commands_own_format() {
         for (line, wanted) in [
             (&["topic", "list", "--json"][..], true),
             (&["topic", "list"], false),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::logging;
 
-/// What the process tells its parent.
+/// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done. Also when whoever read our output stopped reading.
@@ -73,7 +73,7 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
-    /// Whoever read our output does not want more of it.
+    /// The end of a command whose output has lost its reader.
     pub fn reader_left() -> Self {
         Self::new(Exit::Ok, String::new())
     }
@@ -164,7 +164,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// What to do about a batch that cannot be read, and how to read what is behind it.
+/// Advice about a batch that cannot be read, and how to read the records behind it.
 fn read_on(partition: &TopicPartition, next: Option<Offset>) -> String {
     let verify = "riverrun log verify DIR   (what is damaged, on the stopped server)";
     let TopicPartition { topic, partition } = partition;

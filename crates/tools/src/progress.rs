@@ -4,9 +4,9 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Of how much there is to do and how much of it is done; the message says what.
+/// Form of a bar whose total is known; the message names what is done.
 pub const OF_ALL: &str = "{bar:30} {percent:>3}%  {msg}  {eta} left";
-/// Where nobody knows how much there is to do.
+/// Form of a bar whose total is not known.
 pub const WITHOUT_END: &str = "{spinner} {msg}  {elapsed}";
 
 /// Times a second that a bar is drawn.

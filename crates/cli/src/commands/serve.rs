@@ -44,7 +44,7 @@ const DESCRIPTORS_ENOUGH: u64 = 65_536;
 
 /// Behind the name of a listener.
 const SCHEME: &str = "://";
-/// What `--listen` takes, for an error message.
+/// The form of `--listen`, for an error message.
 const LISTEN_FORM: &str = "it must be HOST:PORT, such as 127.0.0.1:9092, or NAME://HOST:PORT";
 
 /// Flags of `serve`.
@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     output: OutputArgs,
 }
 
-/// What a server says when it is ready.
+/// The line of a server that is ready.
 #[derive(Serialize)]
 struct Ready {
     version: &'static str,
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_may_be_named_and_an_error_asks_for_what_the_flag_takes() {
+    fn a_listener_may_be_named_and_an_error_shows_the_form() {
         let args = |listen: &str| args(&["--listen", listen]);
         let set = flags(&args("INTERNAL://:9092")).expect("distinct");
         assert_eq!(set, [("listeners".to_owned(), "INTERNAL://:9092".to_owned())]);

@@ -224,7 +224,7 @@ fn a_group_that_rolls_tells_who_speaks_which_protocol() {
 }
 
 #[test]
-fn the_level_that_holds_stands_beside_a_durability_that_does_not() {
+fn the_level_reached_shows_beside_an_unmet_durability() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::on(dir.path(), &["--set", "default.durability=2"]);
     server.run(&["topic", "create", "plain"]).ended(0);

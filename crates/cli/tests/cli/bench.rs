@@ -65,7 +65,7 @@ fn due_rate(totals: &Value) -> f64 {
 }
 
 #[test]
-fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
+fn a_workload_runs_on_servers_in_turn_and_a_page_compares() {
     let server = Server::start();
     let files = Files::new();
     let workload = files.write("w.yaml", WORKLOAD);
@@ -76,7 +76,7 @@ fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
     for result in &results {
         let (ours, totals) = (&result["riverrun"], &result["riverrun"]["totals"]);
         assert_eq!((&result["workload"], &result["messageSize"]), (&"small".into(), &200.into()));
-        // What came late counts for no rate, and is waited for all the same.
+        // A late record counts for no rate, and is waited for all the same.
         let all = |key: &str, late: &str| number(&totals[key]) + number(&totals[late]);
         assert!((400.0..700.0).contains(&due_rate(totals)), "{totals}");
         assert!(number(&result["publishRate"][0]) > 0.0, "{totals}");
@@ -253,7 +253,7 @@ fn a_trogdor_spec_runs_and_a_transactional_one_is_refused() {
 }
 
 #[test]
-fn more_replicas_than_servers_need_a_word_and_the_result_keeps_it() {
+fn more_replicas_than_servers_need_a_flag_that_results_keep() {
     let server = Server::start();
     let files = Files::new();
     let workload = files.write("w.yaml", WORKLOAD);
@@ -282,7 +282,7 @@ replicationFactor: 3\ntopicConfig: min.insync.replicas=2\nproducerConfig: acks=a
 }
 
 #[test]
-fn whatever_one_of_several_runs_would_fail_with_shows_before_any_of_them() {
+fn a_run_that_would_fail_shows_before_any_run() {
     let server = Server::start();
     let files = Files::new();
     let workload = files.write("w.yaml", WORKLOAD);
@@ -319,7 +319,7 @@ fn whatever_one_of_several_runs_would_fail_with_shows_before_any_of_them() {
 }
 
 #[test]
-fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
+fn a_spec_may_name_partitions_of_one_topic_and_all_of_another() {
     let server = Server::start();
     let files = Files::new();
     for topic in ["part", "whole"] {
@@ -344,7 +344,7 @@ fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
 
 /// The topic is not the first of its shape, and the run would not be the first that is made.
 #[test]
-fn records_that_a_round_trip_would_take_for_its_own_show_before_any_run() {
+fn a_round_trips_foreign_records_show_before_any_run() {
     let server = Server::start();
     let files = Files::new();
     let spec = r#"{ "class": "x.RoundTripWorkloadSpec", "durationMs": 30000, "targetMessagesPerSec": 1000,
@@ -368,7 +368,7 @@ fn records_that_a_round_trip_would_take_for_its_own_show_before_any_run() {
 }
 
 #[test]
-fn a_whole_topic_counts_with_all_of_its_partitions_for_each_consumer_that_is_alone() {
+fn a_whole_topic_counts_all_partitions_for_each_lone_consumer() {
     let server = Server::start();
     let files = Files::new();
     server.run(&["topic", "create", "wide", "--partitions", "101"]).ended(0);
@@ -381,7 +381,7 @@ fn a_whole_topic_counts_with_all_of_its_partitions_for_each_consumer_that_is_alo
 
 /// It reads a batch at first, of which the last record would be due in days only.
 #[test]
-fn a_consumer_of_a_very_low_rate_is_out_of_its_group_when_the_run_is_over() {
+fn a_very_slow_consumer_is_out_of_its_group_after_the_run() {
     let server = Server::start();
     let files = Files::new();
     server.run(&["topic", "create", "slow", "--partitions", "1"]).ended(0);

@@ -50,7 +50,7 @@ fn a_run_that_is_stopped_leaves_no_topics() {
 }
 
 #[test]
-fn a_server_that_ends_before_the_measurement_is_told_and_not_waited_for() {
+fn a_server_that_ends_before_the_measurement_is_not_awaited() {
     let mut server = Server::start();
     let files = Files::new();
     let text = WORKLOAD.replace("warmupDurationMinutes: 0.01", "warmupDurationMinutes: 1");
@@ -70,7 +70,7 @@ fn a_server_that_ends_before_the_measurement_is_told_and_not_waited_for() {
 }
 
 #[test]
-fn a_run_that_is_stopped_twice_waits_for_no_server_that_does_not_answer() {
+fn a_run_stopped_twice_waits_for_no_silent_server() {
     let server = Server::start();
     let files = Files::new();
     let mut running = begun(&files, &server, "measurement");
@@ -110,7 +110,7 @@ fn a_signal_that_comes_before_the_first_run_is_heard_by_it() {
 }
 
 #[test]
-fn a_topic_that_is_there_with_too_few_partitions_is_told_at_once() {
+fn a_topic_with_too_few_partitions_is_reported_at_once() {
     let server = Server::start();
     let files = Files::new();
     server.run(&["topic", "create", "part", "--partitions", "2"]).ended(0);

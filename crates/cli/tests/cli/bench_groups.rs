@@ -24,7 +24,7 @@ fn complete(groups: u64, members: u64, expected: u64) -> Value {
 }
 
 #[test]
-fn a_backlog_is_read_by_all_members_also_by_those_of_groups_that_catch_up() {
+fn a_backlog_is_read_by_all_members_of_groups_that_catch_up() {
     let (server, _data) = server();
     let files = Files::new();
     let driver = "name: d\ndriverClass: x.KafkaBenchmarkDriver\nreplicationFactor: 1

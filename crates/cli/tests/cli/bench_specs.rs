@@ -95,7 +95,7 @@ fn topics_that_are_only_read_must_be_there_before_any_run() {
 }
 
 #[test]
-fn drivers_are_for_workload_files_and_what_is_run_without_them_is_told() {
+fn drivers_are_for_workload_files_and_the_rest_is_told() {
     let files = Files::new();
     let Pair { produce, .. } = Pair::new(&files, 10, 10);
     let workload = files.write("w.yaml", WORKLOAD);

@@ -1,4 +1,4 @@
-//! What the command-line tests share: the real binary, a server of it on a free port, and a bound on every wait.
+//! Shared by the command-line tests: the real binary, a server of it on a free port, and a bound on every wait.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// A command takes far less; this is for a machine under load.
 pub(crate) const WAIT: Duration = Duration::from_mins(1);
 
-/// What a command left behind.
+/// The exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) code: i32,

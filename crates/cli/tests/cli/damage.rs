@@ -50,7 +50,7 @@ fn flip(path: &Path, position: usize) {
     std::fs::write(path, bytes).expect("writable");
 }
 
-/// Where each batch begins.
+/// The position of each batch.
 fn positions(log: &Path) -> Vec<usize> {
     let batches = run(&["log", "dump", text(log), "--json"]).ended(0).json_lines();
     let position = |batch: &serde_json::Value| batch["position"].as_u64().expect("a number");
@@ -64,7 +64,7 @@ fn every_file_of_a_server_is_checked_and_the_damaged_one_named() {
     assert_eq!((&good["findings"], &good["damage"]), (&0.into(), &0.into()), "{good}");
     for path in files(dir.path()) {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        // What nobody reads cannot be found damaged.
+        // A file that nobody reads cannot be found damaged.
         if len(&path) == 0 || ["lock", "device-check"].contains(&name.as_str()) {
             continue;
         }
@@ -95,7 +95,7 @@ fn metadata_that_lacks_a_topic_or_its_snapshot_is_found() {
 }
 
 #[test]
-fn a_partition_that_is_offline_is_described_with_the_reason_and_its_directory() {
+fn an_offline_partition_is_described_with_reason_and_directory() {
     let (dir, log) = stopped_data();
     // A field of the first batch that the index answers for.
     flip(&log, 7);
@@ -114,7 +114,7 @@ fn a_partition_that_is_offline_is_described_with_the_reason_and_its_directory() 
 }
 
 #[test]
-fn a_log_dir_that_does_not_open_takes_its_partitions_offline_and_nobody_makes_up_their_size() {
+fn a_closed_log_dirs_partitions_are_offline_without_a_size() {
     let dir = tempfile::tempdir().expect("a directory");
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
     let dirs = format!("log.dirs={},{}", text(&one), text(&two));
@@ -145,7 +145,7 @@ fn a_log_dir_that_does_not_open_takes_its_partitions_offline_and_nobody_makes_up
 }
 
 #[test]
-fn what_a_journal_keeps_aside_is_told_with_its_partition_and_is_no_damage() {
+fn entries_put_aside_are_told_with_their_partition_undamaged() {
     let dir = tempfile::tempdir().expect("a directory");
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
     let dirs = format!("log.dirs={},{}", text(&one), text(&two));
@@ -191,7 +191,7 @@ fn what_a_journal_keeps_aside_is_told_with_its_partition_and_is_no_damage() {
 }
 
 #[test]
-fn a_log_dir_that_does_not_open_is_told_of_once_and_not_for_each_partition_of_group_offsets() {
+fn group_offsets_tell_of_a_closed_log_dir_only_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
     let dirs = format!("log.dirs={},{}", text(&one), text(&two));
@@ -213,7 +213,7 @@ fn a_log_dir_that_does_not_open_is_told_of_once_and_not_for_each_partition_of_gr
 }
 
 #[test]
-fn of_several_paths_all_are_checked_whatever_is_wrong_with_the_first() {
+fn all_paths_are_checked_whatever_is_wrong_with_the_first() {
     let (dir, log) = stopped_data();
     let empty = tempfile::tempdir().expect("a directory");
     let paths = ["log", "verify", "/no/such/path", text(empty.path()), text(dir.path())];
@@ -256,7 +256,7 @@ fn a_damaged_tail_is_shown_then_cut_and_the_rest_is_served() {
 }
 
 #[test]
-fn a_batch_that_only_its_reader_finds_damaged_is_named_and_can_be_left_out() {
+fn a_batch_only_its_reader_finds_damaged_can_be_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);
     // So long that the index knows where each begins: who reads on behind the damage does not pass it.
@@ -289,7 +289,7 @@ fn a_batch_that_only_its_reader_finds_damaged_is_named_and_can_be_left_out() {
 }
 
 #[test]
-fn intact_records_go_only_if_they_are_counted_and_the_copy_goes_where_it_is_told() {
+fn intact_records_go_only_if_counted_and_the_copy_where_named() {
     let (dir, log) = stopped_data();
     let partition = text(log.parent().expect("a directory")).to_owned();
     flip(&log, positions(&log)[1] + 65);
@@ -340,7 +340,7 @@ fn a_partition_that_no_cut_mends_keeps_the_others_from_nothing() {
 }
 
 #[test]
-fn a_server_that_runs_is_not_repaired_though_no_partition_has_files() {
+fn a_running_server_is_not_repaired_even_without_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);
     run(&["log", "repair", server.data()]).ended(6);
@@ -418,7 +418,7 @@ fn verify_names_what_a_running_server_has_in_use() {
 
 /// After a kill the checkpoint may know topics that were deleted since; the metadata tells these from what is lost.
 #[test]
-fn a_partition_that_is_gone_is_missed_after_a_kill_unless_its_topic_was_deleted() {
+fn a_lost_partition_is_missed_unless_its_topic_was_deleted() {
     for is_deleted in [false, true] {
         let (dir, log) = stopped_data();
         let data = dir.path().to_str().expect("text");

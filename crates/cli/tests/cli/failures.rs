@@ -32,7 +32,7 @@ fn told(ended: &Finished) -> Value {
 }
 
 #[test]
-fn every_command_that_fails_says_so_in_json_if_that_is_asked_for() {
+fn every_command_that_fails_says_so_in_json_if_asked() {
     let server = Server::start();
     let dir = tempfile::tempdir().expect("a directory");
     let missing = dir.path().join("missing");
@@ -128,7 +128,7 @@ fn one_unknown_name_does_not_hide_what_is_known_of_the_others() {
 }
 
 #[test]
-fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use() {
+fn a_member_of_the_other_protocol_is_told_which_to_use() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::on(dir.path(), &["--set", "group.consumer.migration.policy=disabled"]);
     server.feed(&["produce", "t"], b"x\n").ended(0);
@@ -146,7 +146,7 @@ fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use(
 }
 
 #[test]
-fn who_would_change_a_topic_of_the_servers_own_is_sent_to_its_groups() {
+fn a_change_of_the_servers_own_topic_points_to_its_groups() {
     let server = Server::start();
     server.feed(&["produce", "t"], b"x\n").ended(0);
     server.run(&["consume", "t", "--group", "g"]).ended(0);

@@ -37,7 +37,7 @@ fn wait_until_logged(log: &Path, what: &str) {
 }
 
 #[test]
-fn a_segment_that_may_not_grow_refuses_records_and_the_server_goes_on() {
+fn a_file_size_limit_refuses_records_and_the_server_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let (data, log) = (dir.path().join("data"), dir.path().join("log"));
     let data = data.to_str().expect("text");

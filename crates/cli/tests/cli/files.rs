@@ -54,7 +54,7 @@ fn a_flipped_byte_is_found_and_named() {
 }
 
 #[test]
-fn what_lies_behind_a_link_is_checked_and_a_link_to_nothing_is_told() {
+fn a_links_target_is_checked_and_a_broken_link_is_reported() {
     let (dir, partition) = stopped_data();
     let elsewhere = tempfile::tempdir().expect("a directory");
     let moved = elsewhere.path().join("moved");

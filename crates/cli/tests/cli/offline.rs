@@ -81,7 +81,7 @@ fn an_offline_partition_is_named_and_the_others_are_read() {
 }
 
 #[test]
-fn whoever_asks_for_a_group_s_offsets_is_told_at_once_which_partition_is_offline() {
+fn group_offsets_name_the_offline_partition_at_once() {
     let (_dir, server, _file) = with_partition_offline_after(|server| {
         server.run(&["consume", "t", "--group", "g", "--timeout", "20"]).ended(0);
     });
@@ -105,7 +105,7 @@ fn whoever_asks_for_a_group_s_offsets_is_told_at_once_which_partition_is_offline
 }
 
 #[test]
-fn who_follows_is_warned_once_of_an_offline_partition_and_reads_it_when_it_is_back() {
+fn a_follower_is_warned_once_of_an_offline_partition() {
     let (dir, mut server, file) = with_partition_offline();
     let listen = server.bootstrap().to_owned();
     let mut child = server.command(&["consume", "t", "--follow", "--timeout", "5"]).spawn().expect("runs");
@@ -134,7 +134,7 @@ fn who_follows_is_warned_once_of_an_offline_partition_and_reads_it_when_it_is_ba
 }
 
 #[test]
-fn what_waits_for_a_server_that_is_gone_ends_with_the_second_signal() {
+fn a_wait_for_a_lost_server_ends_with_the_second_signal() {
     let mut server = Server::start();
     server.feed(&["produce", "t"], b"x\n").ended(0);
     let mut consuming = server
@@ -156,7 +156,7 @@ fn what_waits_for_a_server_that_is_gone_ends_with_the_second_signal() {
         signal(child, Signal::TERM);
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(child.try_wait().expect("ours").map(|status| status.code()), None, "it finishes");
-        // Of two signals that come before it runs, a process sees one.
+        // A process sees only one of two signals that come before it runs.
         let ended = (0..60).find_map(|_| {
             signal(child, Signal::TERM);
             std::thread::sleep(Duration::from_millis(200));

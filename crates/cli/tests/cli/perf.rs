@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::common::{Server, finish, signal};
 
-/// What a script finds in a summary or an interval of a producer.
+/// The figures that a script finds in a summary or an interval of a producer.
 #[derive(Debug, PartialEq)]
 struct Produced {
     records: u64,
@@ -96,7 +96,7 @@ fn what_reads_kafka_s_tools_reads_them() {
 }
 
 #[test]
-fn a_paced_producer_s_lines_are_read_as_kafka_s_and_every_latency_is_in_the_log() {
+fn a_paced_producers_lines_read_as_kafkas_with_every_latency() {
     let server = Server::start();
     let dir = tempfile::tempdir().expect("a directory");
     let hdr = dir.path().join("run.hlog");
@@ -177,7 +177,7 @@ fn a_program_is_told_of_a_producer_s_run_in_one_document() {
 
 /// The self-check of the whole tool: of all records, a quarter were due while the server stood still.
 #[test]
-fn a_server_that_stands_still_for_a_second_shows_in_the_percentiles() {
+fn a_server_stopped_for_a_second_shows_in_the_percentiles() {
     let server = Server::start();
     let flags = ["--record-size", "100", "--throughput", "200", "--reporting-interval", "200"];
     let mut producing = server.command(&produce("stalled", "800", &flags)).spawn().expect("the binary runs");
@@ -215,7 +215,7 @@ fn an_interrupt_ends_the_run_with_figures_of_what_was_sent() {
 }
 
 #[test]
-fn what_waits_for_a_server_that_stands_still_ends_with_the_second_signal() {
+fn a_wait_for_a_stopped_server_ends_with_the_second_signal() {
     let server = Server::start();
     server.run(&["topic", "create", "t", "--partitions", "1"]).ended(0);
     let flags = ["--record-size", "100", "--throughput", "500", "--reporting-interval", "200"];
@@ -246,7 +246,7 @@ fn what_waits_for_a_server_that_stands_still_ends_with_the_second_signal() {
 
 /// As `head -1` does. The server may stand still by then.
 #[test]
-fn who_reads_no_more_of_a_producer_s_lines_has_its_last_records_sent_and_the_end_soon() {
+fn a_producer_whose_reader_left_sends_its_last_and_ends_soon() {
     const LINGERING: [&str; 2] = ["linger.ms=600000", "batch.size=1000000"];
     let server = Server::start();
     let flags = ["--payload-monotonic", "--throughput", "1000", "--reporting-interval", "200"];

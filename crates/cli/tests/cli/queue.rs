@@ -198,7 +198,7 @@ fn clients_produce_to_a_queue_among_what_processes_append() {
 }
 
 #[test]
-fn what_a_producer_sends_is_in_the_queue_once_though_the_server_is_killed() {
+fn records_are_in_the_queue_once_though_the_server_is_killed() {
     const ROUNDS: usize = 6;
     let (_dir, path) = queue();
     let data = tempfile::tempdir().expect("a directory");

@@ -9,7 +9,7 @@ use crate::common::{Server, WAIT, finish, riverrun, run, signal, wait};
 use rustix::process::Signal;
 
 #[test]
-fn the_start_up_line_says_where_it_listens_where_its_data_is_and_what_durability_holds() {
+fn the_start_up_line_has_addresses_data_and_durability() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().to_str().expect("text");
     let mut child = riverrun(&["serve", "--data", data, "--listen", "127.0.0.1:0"]).spawn().expect("runs");
@@ -42,7 +42,7 @@ fn without_any_flag_it_serves_a_directory_below_the_current_one() {
 }
 
 #[test]
-fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
+fn a_second_server_on_the_data_is_refused_the_first_goes_on() {
     let mut server = Server::start();
     let refused = run(&["serve", "--data", server.data(), "--listen", "127.0.0.1:0"]).ended(6);
     assert!(refused.stderr.contains("in use"), "{}", refused.stderr);
@@ -52,7 +52,7 @@ fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn what_another_start_does_not_mend_has_the_exit_code_of_its_kind() {
+fn a_failure_no_restart_mends_has_the_exit_code_of_its_kind() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let text = |path: &Path| path.to_str().expect("text").to_owned();
@@ -129,7 +129,7 @@ fn ctrl_c_stops_cleanly_and_the_next_start_has_everything() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_stops_cleanly_unless_the_server_was_started_to_outlive_it() {
+fn a_lost_terminal_stops_a_server_not_started_to_outlive_it() {
     if !hang_ups_are_ignored_here() {
         let mut server = Server::start();
         signal(&server.child, Signal::HUP);
@@ -197,7 +197,7 @@ fn wait_until_heard(child: &std::process::Child, signal: Signal) {
 }
 
 #[test]
-fn a_signal_while_the_server_starts_stops_it_at_once_and_the_next_start_has_everything() {
+fn a_signal_during_a_start_stops_it_and_loses_nothing() {
     let mut server = Server::start();
     for _ in 0..4 {
         server.feed(&["produce", "kept"], &vec![b'x'; 500_000]).ended(0);
@@ -282,7 +282,7 @@ fn the_admin_port_answers_where_the_start_up_line_says() {
     assert!(status.contains(" 200 "), "{status}");
 }
 
-/// What a server with this admin address logs of its admin port.
+/// The lines that a server with this admin address logs of its admin port.
 fn logged_of_the_admin_port(address: &str) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().to_str().expect("text");

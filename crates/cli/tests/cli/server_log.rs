@@ -99,7 +99,7 @@ fn a_log_whose_reader_has_gone_stops_nothing() {
     let lost = server.get("/metrics");
     let lost = lost.lines().find(|line| line.starts_with("riverrun_log_lines_lost_total{"));
     assert!(lost.is_some_and(|line| !line.ends_with(" 0")), "{lost:?}");
-    // What the thread that settles logs is lost, and it goes on.
+    // The settler's lines are lost, and it goes on.
     server.run(&["topic", "create", "t"]);
     server.run(&["config", "set", "--topic", "t", "durability=4"]);
     server.run(&["config", "set", "--topic", "t", "durability=2"]);
@@ -159,7 +159,7 @@ fn a_server_whose_log_is_json_prints_nothing_else() {
 }
 
 #[test]
-fn a_group_that_changes_its_protocol_is_in_the_log_with_the_reason() {
+fn a_groups_change_of_protocol_is_logged_with_the_reason() {
     let mut server = Logging::start(false, &[]);
     server.run(&["topic", "create", "t"]);
     for protocol in ["classic", "consumer", "classic"] {

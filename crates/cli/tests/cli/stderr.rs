@@ -1,4 +1,4 @@
-//! What a command says beside its answer is of no weight for how it ends: nobody needs to be there to read it.
+//! Output beside a command's answer does not change how it ends: nobody needs to be there to read it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::common::{Server, wait};
 
-/// What stands behind the stderr of a command that nobody reads.
+/// The receiver behind the stderr of a command that nobody reads.
 #[derive(Clone, Copy, Debug)]
 enum Unread {
     FullDisk,

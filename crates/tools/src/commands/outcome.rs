@@ -1,4 +1,4 @@
-//! What became of each of several items, told in one place: as JSON, or a line for each.
+//! The outcomes of several items, told in one place: as JSON, or a line for each.
 
 use riverrun_client::ClientError;
 use riverrun_measure::text::printable::printable;

@@ -1,4 +1,4 @@
-//! What can be wrong with the input, and where.
+//! Errors of the input, and their places.
 
 use std::fmt;
 use std::io;

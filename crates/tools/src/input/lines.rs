@@ -67,7 +67,7 @@ impl Lines {
     }
 }
 
-/// Where `needle`, which is not empty, first stands in `text`.
+/// The first position of `needle`, which is not empty, in `text`.
 fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|window| window == needle)
 }

@@ -124,11 +124,11 @@ fn push_escaped(line: &mut String, text: &str) {
     }
 }
 
-/// What a field says.
+/// The value of a field.
 pub(super) enum Value {
     /// A text that stands in quotes.
     Quoted(String),
-    /// What a type shows of itself.
+    /// A type's own formatting.
     Shown(String),
     /// A number or a truth.
     Plain(Json),

@@ -75,7 +75,7 @@ pub fn set_json(is_json: bool) {
     }
 }
 
-/// What became of the lines, for a server in this process.
+/// The counts of written and lost lines, for a server in this process.
 pub fn account() -> Arc<LogAccount> {
     LOG.get().map(|log| Arc::clone(&log.account)).unwrap_or_default()
 }
@@ -121,7 +121,7 @@ fn stderr() -> Box<dyn Write + Send> {
     }
 }
 
-/// What the standard library would write to stderr itself, and wait for it.
+/// Logs a panic, which the standard library would write to stderr itself, and wait for it.
 fn tell_panic(info: &PanicHookInfo<'_>) {
     let Some(log) = LOG.get() else { return };
     let thread = std::thread::current();

@@ -20,14 +20,14 @@ const BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Bytes that the writer takes at once: one write to a pipe of usual size, so that a stop has little to wait for.
 const TAKEN_BYTES: usize = 64 * 1024;
 
-/// What is to be written.
+/// An entry of the queue, to be written.
 enum Entry {
     Line(String),
     /// So many lines are missing here.
     Lost(u64),
 }
 
-/// What the writer took.
+/// The text that the writer took.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) text: String,
@@ -37,7 +37,7 @@ pub(super) struct Batch {
 /// One line of a batch.
 #[derive(Debug)]
 struct Piece {
-    /// Where it ends in the text.
+    /// The piece's end in the text.
     end: usize,
     /// Lines that it tells of as lost, for a line that does.
     told: Option<u64>,

@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// What is written of three lines, one after the other, by a thread that meets these troubles, and how many are lost.
+    /// The text that a thread with these troubles writes of three lines in turn, and how many are lost.
     fn written(steps: Vec<Step>) -> (Vec<String>, u64) {
         let (queue, taken) = (Arc::new(new_queue()), Arc::new(Mutex::default()));
         let mut script = Script { steps, taken: Arc::clone(&taken) };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_takes_a_part_or_would_block_goes_on_where_it_was() {
+    fn a_partial_or_blocked_write_goes_on_where_it_was() {
         let steps = [Step::Take(1), Step::Fail(ErrorKind::WouldBlock), Step::Fail(ErrorKind::Interrupted)];
         assert_eq!(written(steps.into()), (["one", "two", "three"].map(str::to_owned).to_vec(), 0));
     }

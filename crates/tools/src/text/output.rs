@@ -1,4 +1,4 @@
-//! Where a command's answer goes: stdout, as a table for people or as JSON for programs.
+//! Output of a command's answer on stdout: a table for people or JSON for programs.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

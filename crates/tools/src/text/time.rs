@@ -12,7 +12,7 @@ const DAY_MS: i64 = 86_400_000;
 const ERA_DAYS: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
-/// What a time may look like, for error messages and help.
+/// The forms of a time, for error messages and help.
 pub const TIME_FORMS: &str =
     "2013-01-01T10:00:00Z, 2013-01-01, milliseconds since 1970, or -90s, -15m, -1h, -2d ago";
 

@@ -1,6 +1,6 @@
 //! `riverrun log dump`: the batches in files, one line each, with their records on demand.
 //!
-//! What records hold is shown only with `--payload`: a dump is often passed on by people who may not read it.
+//! Keys and values of records are shown only with `--payload`: a dump is often passed on by people who may not read it.
 
 use std::fmt::Write as _;
 use std::io::{BufWriter, IsTerminal as _, Write};
@@ -118,7 +118,7 @@ impl<W: Write> Dump<'_, W> {
         Ok(())
     }
 
-    /// What came before the damage is shown before it is told.
+    /// Batches before the damage are shown before it is told.
     fn damaged(&mut self, failure: &Failure) -> Failure {
         match self.out.flush() {
             Ok(()) => failure.clone().advise("riverrun log verify PATH   (lists all that is wrong)"),

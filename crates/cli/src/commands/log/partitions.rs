@@ -45,7 +45,7 @@ pub(super) struct Unread {
     pub(super) failure: Failure,
 }
 
-/// What lies at or below a path.
+/// The files and partitions at or below a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// By log dir, topic and index.
@@ -56,7 +56,7 @@ pub(super) struct Found {
     pub(super) unread: Vec<Unread>,
     /// Directories that are another partition's, whose path is beside.
     pub(super) shared: Vec<(PartitionDir, PathBuf)>,
-    /// Where the metadata of a data directory should lie, if there is none.
+    /// The expected place of a data directory's metadata, if there is none.
     pub(super) lost_metadata: Option<PathBuf>,
 }
 
@@ -203,7 +203,7 @@ impl Walk {
     }
 }
 
-/// What a directory holds, by name.
+/// A directory's entries, by name.
 #[derive(Debug, Default)]
 struct Entries {
     directories: Vec<PathBuf>,
@@ -265,7 +265,7 @@ impl PartitionDir {
             .find_map(|path| Some(Self { path: path.to_path_buf(), id: partition_id(path)? }))
     }
 
-    /// What is said of one whose directory is another partition's, at `real`.
+    /// The error of a partition whose directory is another one's, at `real`.
     pub(super) fn shared_with(real: &Path) -> String {
         format!("the directory is a link to that of another partition, {}", real.display())
     }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_directories_are_followed_and_each_directory_is_found_once() {
+    fn links_are_followed_and_each_directory_is_found_once() {
         let (dir, elsewhere) = (data_dir(), tempfile::tempdir().expect("a directory"));
         let topic = dir.path().join("logs").join(TOPIC_DIR);
         // A partition's directory, a topic's and a log dir that lie on other disks; their own names tell nothing.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_only_a_link_names_is_found_though_it_was_passed_without() {
+    fn a_directory_is_found_by_link_though_it_was_passed_without() {
         let dir = data_dir();
         let topic = dir.path().join("logs").join(TOPIC_DIR);
         fs::create_dir_all(dir.path().join("disk/topic/3")).expect("made");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_the_directory_of_another_partition_is_told_and_not_taken_for_one() {
+    fn a_link_to_another_partitions_directory_is_no_partition() {
         let dir = data_dir();
         let topic = dir.path().join("logs").join(TOPIC_DIR);
         let other = dir.path().join("logs/08080808-0808-0808-0808-080808080808");

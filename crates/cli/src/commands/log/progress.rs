@@ -1,4 +1,4 @@
-//! Where a verification is, on stderr, if that is a terminal.
+//! Progress of a verification, on stderr, if that is a terminal.
 
 use indicatif::ProgressBar;
 use riverrun_log::VerifyStep;

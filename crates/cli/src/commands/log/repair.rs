@@ -57,7 +57,7 @@ pub(crate) struct RepairArgs {
     output: OutputArgs,
 }
 
-/// What was found or done, as JSON has it.
+/// A finding or a deed, as JSON has it.
 #[derive(Serialize)]
 struct Report {
     partitions: Vec<PartitionReport>,
@@ -80,7 +80,7 @@ struct PartitionReport {
     cut: Option<CutReport>,
     is_done: bool,
     backups: Vec<String>,
-    /// Of what was copied, where the copies have zeros instead.
+    /// Unreadable bytes, for which the copies have zeros.
     unread_bytes: u64,
 }
 

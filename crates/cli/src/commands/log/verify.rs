@@ -57,11 +57,11 @@ keeps aside of a partition; that is known if the journal's directory lies at or 
 Stop the server first: while it writes, files may look damaged that are not, and what is good may
 be so no longer. Directories in use are named, and do not change the exit code.";
 
-/// What is said of a directory or partition that has damage.
+/// Result of a directory or partition that has damage.
 const DAMAGED: &str = "DAMAGED";
 /// The weight of damage in a part of a journal that is durable elsewhere.
 const SETTLED: &str = "settled";
-/// What directories are called.
+/// Names of the kinds of directories.
 const JOURNAL: &str = "journal";
 const LOG_DIR: &str = "log dir";
 const METADATA: &str = "metadata";
@@ -79,7 +79,7 @@ pub(crate) struct VerifyArgs {
     output: OutputArgs,
 }
 
-/// What was found, as JSON has it.
+/// The findings, as JSON has them.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     partitions: Vec<PartitionReport>,
@@ -97,7 +97,7 @@ struct Report {
 }
 
 impl PartitionReport {
-    /// Of a partition whose directory is a link to another one's.
+    /// The report of a partition whose directory is a link to another one's.
     fn shared(partition: &PartitionDir, real: &Path) -> Self {
         let what = PartitionDir::shared_with(real);
         let finding = Finding { path: partition.path.clone(), position: 0, weight: Weight::Damage, what };
@@ -174,7 +174,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     for found in found.iter().filter_map(|(_, found)| found.as_ref().ok()) {
         verification.note_in_use(found);
     }
-    // What journals keep aside is told with the partitions that it belongs to.
+    // Entries that journals keep aside are told with their partitions.
     for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
         verification.read_journal(path);
     }
@@ -201,15 +201,15 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
 /// Goes over directories, one after the other.
 struct Verification {
     env: Env,
-    /// What log dirs say of their partitions; none of those that say nothing.
+    /// The log dirs' files about their partitions; none of those that have none.
     log_dirs: BTreeMap<PathBuf, Option<LogDirFiles>>,
-    /// What was found in journals and is yet to be told.
+    /// Findings in journals that are yet to be told.
     journals: BTreeMap<PathBuf, Result<Vec<FindingReport>, Failure>>,
-    /// What journals keep aside.
+    /// Entries that journals keep aside.
     aside: Vec<Aside>,
     /// The partitions that were checked.
     partitions: BTreeSet<PartitionId>,
-    /// What was found below paths without metadata.
+    /// Findings below paths without metadata.
     without_metadata: Shown,
     has_metadata: bool,
     /// The partitions that the metadata has.
@@ -414,7 +414,7 @@ impl Verification {
     }
 }
 
-/// What stands in `dir` where a start wants a file that it only opens, and is none.
+/// Entries of `dir` that stand in the place of a file that a start only opens, and are none.
 fn odd_files(env: &Env, dir: &Path) -> impl Iterator<Item = FindingReport> {
     PLAIN_FILES.into_iter().filter_map(|name| {
         let path = dir.join(name);
@@ -423,7 +423,7 @@ fn odd_files(env: &Env, dir: &Path) -> impl Iterator<Item = FindingReport> {
     })
 }
 
-/// What the log dir of a partition says of it, read once.
+/// The files in a partition's log dir that tell of it, read once.
 fn files_of<'a>(
     env: &Env,
     log_dirs: &'a mut BTreeMap<PathBuf, Option<LogDirFiles>>,
@@ -450,7 +450,7 @@ impl Report {
         directories.chain(self.partitions.iter().flat_map(|partition| &partition.findings))
     }
 
-    /// What to do about damage, beside what is said of each.
+    /// Advice about damage, beside the text of each finding.
     fn advice(&self) -> Option<&'static str> {
         let is_damaged = |partition: &PartitionReport| result(&partition.findings) == DAMAGED;
         if !self.in_use.is_empty() {

@@ -71,7 +71,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// What came of a run, in a line.
+/// The outcome of a run, in a line.
 pub(super) fn line_of(document: &Value) -> String {
     let ours = &document[OURS];
     let totals = &ours["totals"];
@@ -116,7 +116,7 @@ fn search(found: &Value) -> String {
     format!("{kept_up:.0} rec/s kept up for {seconds} s, {end}")
 }
 
-/// What part of the loopback interface a rate took, as any program finds that, and without pacing.
+/// The shares of the loopback interface's rate, as any program finds that, and without pacing.
 fn shares(paced: &Value, unpaced: &Value) -> String {
     let share = |share: &Value, words: &str| {
         // Less is a trace, which says nothing of a limit.

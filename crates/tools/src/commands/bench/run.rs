@@ -28,7 +28,7 @@ use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json, print_text};
 use crate::text::time::{format_time, now};
 
-/// Where results go where nobody says.
+/// The default directory of results.
 const OUTPUT_DIR: &str = "bench-results";
 /// The server where nobody says.
 const SERVER: &str = "127.0.0.1:9092";
@@ -287,7 +287,7 @@ fn run_name() -> String {
     format!("{}-{}", std::process::id(), now().0)
 }
 
-/// What the machine does, measured once for all runs.
+/// The machine's own speed, measured once for all runs.
 fn environment(data_dir: Option<&Path>) -> Result<Environment, Failure> {
     let mut environment = Environment::look(data_dir);
     logging::note(&format!(
@@ -325,7 +325,7 @@ impl Session<'_> {
         self.hear_stop().await;
         self.go_on()?;
         let result = self.measure(turn, left).await;
-        // What a run that failed was to fill is not there for those that would read it.
+        // A topic that a failed run was to fill is not there for those that would read it.
         let is_filled = |topic: &str| result.is_ok() || !turn.makes(topic);
         let stays = |topic: &str| is_filled(topic) && is_read_later(left, turn.server, topic);
         tokio::select! {
@@ -593,7 +593,7 @@ producerRate: 7\ntestDurationMinutes: 1\n";
         assert_eq!(name, "A-max-throughput-partitions=1-h-1-2026-11-22-05-06-07.json");
         let longest = file_name(&"w".repeat(999), &"s".repeat(999), &"t".repeat(999));
         assert!(longest.len() <= 250, "with a number behind it, too: {}", longest.len());
-        // What tells two runs of a suite apart stands at the end of their titles.
+        // The difference between two runs of a suite stands at the end of their titles.
         for case in riverrun_bench::suite::embedded().iter().flat_map(|one| one.cases().expect("right")) {
             let name = file_name(&case.workload.name, "s", "t");
             assert_eq!(name.len(), case.workload.name.len() + "-s-t.json".len(), "{name}");

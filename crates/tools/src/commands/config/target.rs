@@ -1,4 +1,4 @@
-//! Whose configuration: a topic's, a consumer group's, or a server's.
+//! The owner of a configuration: a topic, a consumer group, or a server.
 
 use clap::Args;
 use riverrun_client::ConfigResource;

@@ -16,7 +16,7 @@ const NOTHING: &[u8] = b"null";
 const FORMS: &str = "value, key-value, json, hex, or a template with {topic}, {partition}, {offset}, {timestamp}, \
     {timestamp_ms}, {key}, {value}, {headers}; \\n, \\t, \\\\ are escapes, {{ is a brace";
 
-/// What of a record can be printed.
+/// The parts of a record that can be printed.
 #[derive(Clone, Debug)]
 pub(super) struct RecordView<'a> {
     pub(super) topic: &'a str,
@@ -45,7 +45,7 @@ pub(crate) enum Piece {
     Field(Field),
 }
 
-/// What a template can name.
+/// A field that a template can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     Topic,
@@ -158,7 +158,7 @@ impl Format {
                         Piece::Field(field) => push_field(out, *field, record, escape),
                     }
                 }
-                // Who writes the end of line into the template means it, and gets one, not two.
+                // A template that ends with an end of line gets one, not two.
                 if matches!(pieces.last(), Some(Piece::Text(text)) if text.ends_with('\n')) {
                     return;
                 }

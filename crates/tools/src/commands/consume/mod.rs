@@ -103,7 +103,7 @@ impl ConsumeArgs {
         self.follow || (self.from == From::End && !self.until_end)
     }
 
-    /// What is followed is waited for however long it is away.
+    /// A reader that follows waits for partitions however long they are away.
     fn limits(&self) -> Limits {
         let trouble = (!self.follows()).then(|| self.client.timeout());
         Limits { records: self.max, trouble }

@@ -43,7 +43,7 @@ pub(super) async fn partitions(
     Ok(partitions)
 }
 
-/// What is known of partitions.
+/// The known bounds of partitions.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) bounds: BTreeMap<TopicPartition, Bounds>,
@@ -51,7 +51,7 @@ pub(super) struct Known {
     pub(super) silent: BTreeSet<TopicPartition>,
 }
 
-/// Where partitions begin and end now. Those that do not answer keep the others waiting for `patience` at most.
+/// The bounds of partitions now. Those that do not answer keep the others waiting for `patience` at most.
 pub(super) fn bounds(
     consumer: &Consumer,
     partitions: &BTreeSet<TopicPartition>,
@@ -122,13 +122,13 @@ pub(super) fn check_offset(known: &Known, offset: Offset) -> Result<(), Failure>
     Err(Failure::usage(message).advise("--from beginning, --from end, or --from -10 for the last 10"))
 }
 
-/// Where reading starts in each partition. Silent ones are to be moved when they answer.
+/// The start of reading in each partition. Silent ones are to be moved when they answer.
 pub(super) fn starts(known: &Known, from: From) -> Vec<(TopicPartition, StartAt)> {
     let started = known.bounds.iter().map(|(partition, bounds)| (partition.clone(), start(*bounds, from)));
     started.chain(known.silent.iter().map(|partition| (partition.clone(), StartAt::Earliest))).collect()
 }
 
-/// Where reading starts in a partition.
+/// The start of reading in a partition.
 pub(super) fn start(bounds: Bounds, from: From) -> StartAt {
     let Bounds { begin, end } = bounds;
     match from {
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_that_no_partition_has_is_an_error_that_names_the_ranges() {
+    fn an_offset_of_no_partition_is_an_error_with_the_ranges() {
         let of = |ranges: &[(i64, i64)]| {
             let bounds = ranges.iter().map(|&(begin, end)| Bounds { begin: Offset(begin), end: Offset(end) });
             let bounds = (0..).map(|index| TopicPartition::new("t", index)).zip(bounds).collect();

@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(200);
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two looks whether a partition answers again that did not say where it begins and ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// What is to be said where nobody waits for the last commit.
+/// The warning where nobody waits for the last commit.
 const NOT_COMMITTED: &str = "what was printed last may not be committed, and comes again";
 /// How long it takes to leave a group at most when reading has failed: the same may stand in the way.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
@@ -37,15 +37,15 @@ pub(super) struct Limits {
     pub(super) trouble: Option<Duration>,
 }
 
-/// What is read.
+/// The partitions to be read, and how far.
 ///
 /// Invariants: a partition is in `waiting` until its bounds are known, and only then in `ends`.
 pub(super) struct Plan {
-    /// Where the partitions ended at the start, or when they first answered.
+    /// The partitions' ends at the start, or when they first answered.
     ends: BTreeMap<TopicPartition, Offset>,
     /// Those of which nothing is known yet.
     waiting: BTreeSet<TopicPartition>,
-    /// Where to begin in these; none if a group says it.
+    /// The place to begin in these; none if a group says it.
     from: Option<From>,
     /// Whether reading goes on beyond the ends.
     follows: bool,

@@ -15,7 +15,7 @@ const TELL_AFTER: Duration = Duration::from_secs(2);
 const NAMED_MAX: usize = 10;
 const ADVICE: &str = "--timeout with more seconds, or look at the server's log";
 
-/// What is known of the trouble that there is.
+/// The partitions in trouble, and those that were given up.
 ///
 /// Invariants: all that is in `told` and `given_up` is in trouble; it leaves both when it answers again.
 pub(super) struct Silent {
@@ -96,7 +96,7 @@ impl Silent {
         self.given_up.contains_key(partition)
     }
 
-    /// What is to be said where the rest has been read.
+    /// The failure to report where the rest has been read.
     pub(super) fn failure(&self) -> Option<Failure> {
         let (_, error) = self.given_up.first_key_value()?;
         let names: Vec<_> = self.given_up.keys().take(NAMED_MAX).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! What must be true after the demo, decided from what each reader saw. Pure.
+//! Conditions that hold after the demo, decided from the records that each reader saw. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(super) struct Arrival {
     pub(super) is_unchanged: bool,
 }
 
-/// What one member of the group saw, in its order, and how long it took.
+/// The records that one member of the group saw, in its order, and how long it took.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) arrivals: Vec<Arrival>,
@@ -32,7 +32,7 @@ pub(super) struct Seen {
 pub(super) struct Check {
     pub(super) statement: String,
     pub(super) ok: bool,
-    /// What was found instead.
+    /// The actual value, if the statement is false.
     pub(super) found: Option<String>,
 }
 

@@ -66,11 +66,11 @@ pub struct DemoArgs {
 
 /// The server that the demo has for itself.
 pub struct DemoServer {
-    /// Where it listens.
+    /// The server's address.
     pub bootstrap: String,
     /// The level at which it acks.
     pub durability: DurabilityLevel,
-    /// Where its data stays, if it does.
+    /// The data directory, if it stays.
     pub kept: Option<PathBuf>,
     /// Stops it in order.
     pub stop: Box<dyn FnOnce() -> Result<(), Failure>>,

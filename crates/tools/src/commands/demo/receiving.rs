@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// How long readers go on when everything has arrived, in case something arrives twice.
 const AFTERTIME: Duration = Duration::from_millis(300);
 
-/// What the readers share.
+/// State that the readers share.
 struct Shared {
     flights: Arc<Flights>,
     due_times: Arc<DueTimes>,

@@ -1,4 +1,4 @@
-//! What the demo shows, while it runs and in the end.
+//! The demo's output, while it runs and in the end.
 //!
 //! Each number stands beside the durability level that it was reached with: a rate says little without it. So does the
 //! profile of the build, of which all but one are made to be compiled soon.
@@ -24,13 +24,13 @@ const MEASURED_PROFILE: &str = "dist";
 
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)];
 
-/// What is known before anything is sent.
+/// The facts known before anything is sent.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) bootstrap: String,
     pub(super) started_in: Duration,
     pub(super) durability: DurabilityLevel,
-    /// Where the data stays, if it does.
+    /// The data directory, if it stays.
     pub(super) kept: Option<PathBuf>,
     pub(super) partitions: i32,
 }
@@ -69,7 +69,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Of these nanoseconds; none of nothing.
+    /// The percentiles of these nanoseconds; none of nothing.
     fn new(latencies_ns: impl Iterator<Item = u64>) -> Option<Self> {
         let mut latencies = Latencies::new();
         for latency_ns in latencies_ns {
@@ -281,7 +281,7 @@ impl Report {
         self.print(&(text + "\n"))
     }
 
-    /// Where to go from here; fails if a check did.
+    /// Advice on the next steps; fails if a check did.
     pub(super) fn end(&self) -> Result<(), Failure> {
         if self.json {
             print_json(&self.numbers)?;

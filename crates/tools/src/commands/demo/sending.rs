@@ -68,7 +68,7 @@ impl DueTimes {
     }
 }
 
-/// What came of sending.
+/// The outcome of sending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
     pub(super) acked: usize,

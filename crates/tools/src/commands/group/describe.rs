@@ -112,7 +112,7 @@ async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failu
     })
 }
 
-/// Where a partition ends, or why it does not say.
+/// The end of a partition, or why it does not say.
 type End = Result<Option<i64>, String>;
 
 fn told(end: Result<Option<FoundOffset>, ClientError>) -> End {

@@ -25,7 +25,7 @@ struct Group {
     name: String,
     r#type: Option<String>,
     state: Option<String>,
-    /// What it is for: `consumer`, `connect`, or empty.
+    /// The protocol type: `consumer`, `connect`, or empty.
     protocol: String,
 }
 

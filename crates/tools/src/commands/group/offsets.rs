@@ -1,4 +1,4 @@
-//! What groups' commands ask of partitions: where they begin, end, and what lies at a time.
+//! Questions of groups' commands to partitions: begins, ends, and the offset at a time.
 
 use std::collections::BTreeMap;
 

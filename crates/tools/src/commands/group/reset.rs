@@ -147,7 +147,7 @@ struct Plan {
     partitions: Vec<Move>,
 }
 
-/// What is known of a partition before it is moved.
+/// The known state of a partition before it is moved.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     begin: Offset,

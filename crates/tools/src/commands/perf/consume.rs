@@ -158,7 +158,7 @@ pub(super) async fn run(mut args: ConsumeArgs) -> Result<(), Failure> {
     ended
 }
 
-/// What was read so far, and the lines about it.
+/// The records read so far, and the lines about them.
 ///
 /// Invariants: one of `total` and of `lately` for each consumer; `lately` holds what was read since `line_at`.
 struct Report<'a> {

@@ -71,7 +71,7 @@ pub(super) struct EndToEndArgs {
     hdr: Option<PathBuf>,
 }
 
-/// What is measured, whichever form it came in.
+/// The measurement's settings, whichever form they came in.
 #[derive(Debug, PartialEq, Eq)]
 struct What {
     topic: String,

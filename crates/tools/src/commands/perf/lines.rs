@@ -33,7 +33,7 @@ pub(super) fn cut_ms(us: u64) -> u64 {
     us / 1000
 }
 
-/// What was sent since the last such line; latencies also of what failed.
+/// The records sent since the last such line; latencies also of those that failed.
 pub(super) fn sent_lately(figures: &Figures, time: Duration) -> String {
     let latency = figures.latency();
     format!(
@@ -46,7 +46,7 @@ pub(super) fn sent_lately(figures: &Figures, time: Duration) -> String {
     )
 }
 
-/// What was sent in all; with a warm-up, `what` tells the records after it from all.
+/// All records sent; with a warm-up, `what` tells the records after it from all.
 pub(super) fn sent_in_all(figures: &Figures, time: Duration, what: &str) -> String {
     let latency = figures.latency();
     let percentile = |percentile| rounded_ms(latency.percentile_us(percentile));
@@ -87,7 +87,7 @@ pub(super) struct ReadFigures {
     pub(super) bytes_lately: u64,
     /// Records in `time`.
     pub(super) records_lately: u64,
-    /// What the rates are about.
+    /// The subject of the rates.
     pub(super) time: Duration,
     /// The part of it in which there were no partitions to read.
     pub(super) joining: Duration,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_are_those_from_the_time_at_which_records_were_due() {
+    fn figures_count_from_the_time_at_which_records_were_due() {
         let line = sent_in_all(&figures(), Duration::from_secs(4), "records");
         assert!(
             line.starts_with("2000 records sent, 500.000000 records/sec (0.05 MB/sec), 700.35 ms avg"),

@@ -2,7 +2,7 @@
 //!
 //! Owns flags and output lines that scripts know from `kafka-producer-perf-test`, `kafka-consumer-perf-test` and
 //! `kafka-e2e-latency`, and what those leave out: latency from the time at which a record was due, in microseconds.
-//! What is measured, and how, is in `riverrun-bench`.
+//! The measurements themselves are in `riverrun-bench`.
 
 mod consume;
 mod date;

@@ -37,7 +37,7 @@ use crate::text::time::now;
 const CLIENT_ID: &str = "perf-producer-client";
 /// Time between two looks at what was acked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Who no longer reads what comes of it waits no longer than this for what was sent last.
+/// Longest wait for the last records' acks once the reader of the output has left.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Seed of payloads and keys: a run can be repeated.
 const SEED: u64 = 0;
@@ -338,7 +338,7 @@ fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(
     Ok(())
 }
 
-/// What was measured so far, and the lines about it.
+/// The measurement so far, and the lines about it.
 ///
 /// Invariants: `lately` holds what was acked since `line_at`.
 struct Report<'a> {
@@ -451,7 +451,7 @@ impl<'a> Report<'a> {
         document
     }
 
-    /// Of all producers together: each has the name that the settings give.
+    /// Metrics of all producers together: each has the name that the settings give.
     fn print_metrics(&self, all: &Figures, time: Duration) -> Result<(), Failure> {
         let each: Vec<_> = self.producers.iter().map(|producer| producer.metrics()).collect();
         let names = self.producers.iter().map(|producer| &producer.cluster().options().client_id);

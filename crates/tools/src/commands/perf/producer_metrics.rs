@@ -1,4 +1,4 @@
-//! What producers have counted, by the names and in the units of Kafka's producer.
+//! The counts of producers, by the names and in the units of Kafka's producer.
 //!
 //! Rates and averages are of the whole run. Kafka's are of its last minute or less, so that of a short run both say the same.
 

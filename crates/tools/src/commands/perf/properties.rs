@@ -15,7 +15,7 @@ use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
 use crate::logging;
 
-/// Where servers are looked for if nobody says.
+/// The default address of the servers.
 const DEFAULT_BOOTSTRAP: &str = "127.0.0.1:9092";
 const BOOTSTRAP_VARIABLE: &str = "RIVERRUN_BOOTSTRAP";
 const BOOTSTRAP: &str = "bootstrap.servers";
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_does_not_know_does_not_stop_a_run_and_what_it_knows_is_checked() {
+    fn unknown_properties_stop_no_run_and_known_ones_are_checked() {
         let options = |pair| producer(&all(&["--command-property", pair]).unwrap());
         assert_eq!(options("key.serializer=x").unwrap().linger.as_millis(), 1);
         assert!(options("metrics.num.samples=3").is_ok());

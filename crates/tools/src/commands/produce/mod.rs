@@ -228,7 +228,7 @@ async fn produce(args: ProduceArgs) -> Result<(), Failure> {
     let left_undone = "of what was not acked yet nobody knows whether it has arrived";
     let drained = stop.or_at_once(sending.drain(0), left_undone).await;
     let Sending { mut summary, unanswered, .. } = sending;
-    // Where it was given up, closing would wait for the same.
+    // After giving up on records, closing would wait for the same.
     if unanswered.is_empty() {
         producer.close().await;
     }
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_or_a_partition_that_is_not_there_is_waited_for_as_long_as_an_answer() {
+    fn a_missing_topic_or_partition_is_awaited_like_an_answer() {
         let args = args(&["--timeout", "7", "--linger-ms", "500"]).expect("valid flags");
         let options = args.sending.options(&args.client).expect("options");
         assert_eq!(

@@ -10,7 +10,7 @@ use riverrun_measure::text::number;
 use crate::input::Opened;
 use crate::progress;
 
-/// Of how many bytes there are.
+/// Form of a bar over a known number of bytes.
 const OF_BYTES: &str = "{bar:30} {percent:>3}%  {msg}  {binary_bytes_per_sec}  {eta} left";
 
 /// Records between two looks at the clock.

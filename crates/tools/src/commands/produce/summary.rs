@@ -1,4 +1,4 @@
-//! What became of the input: counts, bytes, rate.
+//! The summary of the input: counts, bytes, rate.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -119,7 +119,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let above = missing(&args.dir);
     let measured = measure(args, &dirs);
     for dir in &dirs {
-        // What could not be made need not be removed, and what cannot be removed is said below.
+        // A queue that was not made need not be removed, and a failed removal is reported below.
         if let Err(error) = std::fs::remove_dir_all(dir)
             && measured.is_ok()
         {
@@ -180,7 +180,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn run(&self, queues: &[Queue]) -> Result<Report, QueueError> {
         std::thread::scope(|scope| {
-            // Who reads keeps its segment open, and retention stops there.
+            // A reader keeps its segment open, and retention stops there.
             let services: Vec<_> = queues
                 .windows(2)
                 .map(|pair| scope.spawn(|| self.note(self.serve(&pair[0], &pair[1]))))
@@ -207,7 +207,7 @@ impl Bench<'_> {
 
     fn report(&self, publishing: &Values, latency: &Values, took: Duration) -> Report {
         let records = self.count();
-        // What the system does not say is nought.
+        // A figure that the system does not give is nought.
         let used = usage_of(std::process::id()).unwrap_or_default();
         let cpu_ns = u64::try_from(Duration::from_secs_f64(used.cpu_s).as_nanos()).unwrap_or(u64::MAX);
         Report {
@@ -328,7 +328,7 @@ impl Bench<'_> {
     }
 }
 
-/// What all of the threads return, or the first error among it.
+/// The results of all threads, or the first error among them.
 fn joined<T>(
     threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T, QueueError>>>,
 ) -> Result<Vec<T>, QueueError> {

@@ -58,7 +58,7 @@ fn open(args: &TailArgs) -> Result<PartitionTailer, Failure> {
             tracing::warn!("{} is not there yet: waiting for it", args.dir.display());
             is_told = true;
         }
-        // Whatever comes into it comes after the end that was asked for.
+        // All later records come after the end that was asked for.
         if from == StartAt::End {
             from = StartAt::Start;
         }

@@ -100,7 +100,7 @@ pub(super) fn run(args: &TailArgs) -> Result<(), Failure> {
     tailer.keep_place().map_err(|error| queue_failure(&error))
 }
 
-/// Who names a partition may not know that it is another thing than a queue.
+/// The user may not know that a partition is another thing than a queue.
 fn not_open(args: &TailArgs, error: &QueueError) -> Failure {
     let failure = queue_failure(error);
     let is_segment = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|name| name == "log");

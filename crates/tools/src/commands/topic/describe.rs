@@ -108,7 +108,7 @@ async fn describe(
         let size_bytes = sizes.get(&name).copied();
         let (begin, end) = (begins.get(&name), ends.get(&name));
         let error = end.or(begin).and_then(|found| found.as_ref().err().cloned());
-        // Where nobody leads, nobody was asked.
+        // A partition without a leader was not asked.
         let error = partition.led(&info.name).err().map(|error| error.to_string()).or(error);
         describe_partition(partition, begin, end, size_bytes, error)
     });

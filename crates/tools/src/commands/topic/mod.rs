@@ -17,7 +17,7 @@ use crate::commands::outcome::{Outcome, outcome};
 use crate::exit::Failure;
 use crate::runtime::block_on;
 
-/// What to do about a topic of the server's own, which is there to stay as it is.
+/// Advice about a topic of the server's own, which is there to stay as it is.
 const OWN: &str = "riverrun group delete GROUP   (a group with its offsets): topics of the server's own are neither deleted nor \
                    given partitions";
 
@@ -36,7 +36,7 @@ pub enum TopicCommand {
     Delete(delete::DeleteArgs),
 }
 
-/// What became of a topic that is there. A server that refuses its name does not find fault with the letters.
+/// The outcome for a topic that is there. A server that refuses its name does not find fault with the letters.
 fn changed<T>(name: String, result: Result<T, ClientError>, done: impl FnOnce(T) -> String) -> Outcome {
     let code = result.as_ref().err().and_then(ClientError::code);
     let (name, result) = outcome("topic", name, result, done);
