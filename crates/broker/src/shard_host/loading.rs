@@ -1,6 +1,7 @@
 //! Loading of shards: at the first request, for the timer, and again after a failure.
 //!
-//! Guarantees that a shard is loaded by one at a time, and that no request meets one whose timer is not set.
+//! Guarantees that a shard is loaded by one at a time, that a load comes to its end whatever becomes of the request that began
+//! it, and that no request meets a shard whose timer is not set.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,10 +42,17 @@ impl<M: StateMachine> ShardHost<M> {
     }
 
     async fn load(self: &Arc<Self>, index: usize) -> Result<(), ErrorCode> {
-        let slot = self.slot(index)?;
-        if slot.is_loaded()? {
+        if self.slot(index)?.is_loaded()? {
             return Ok(());
         }
+        // A client that leaves does not end the load: the next request would begin another one beside what is left of it.
+        let host = Arc::clone(self);
+        let load = tokio::spawn(async move { host.load_alone(index).await });
+        load.await.unwrap_or_else(|ended| Err(LoadError::Ended(ended).code()))
+    }
+
+    async fn load_alone(self: &Arc<Self>, index: usize) -> Result<(), ErrorCode> {
+        let slot = self.slot(index)?;
         let _loading = slot.loading.lock().await;
         if slot.is_loaded()? {
             return Ok(());

@@ -225,3 +225,20 @@ async fn a_part_that_is_lost_answers_all_who_wait_at_its_shard() {
     assert_eq!(lost.await.err(), Some(ErrorCode::NOT_COORDINATOR));
     assert_eq!(timeout(PATIENCE, waits.reply()).await, Ok(Err(ErrorCode::NOT_COORDINATOR)));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_goes_on_without_the_request_that_began_it() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncSync);
+    sim.fs.hang_device(Some("/logs".as_ref()));
+    let given_up = timeout(Duration::from_millis(50), host.loaded("a")).await;
+    assert!(given_up.is_err(), "the disk does not answer");
+    sim.fs.hang_device(None);
+    let slot = Arc::clone(&host.open_slots().expect("open")[shard_of("a", SHARDS)]);
+    let is_loaded = async {
+        while slot.is_loaded() != Ok(true) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, is_loaded).await.expect("nobody else has asked for it");
+}
