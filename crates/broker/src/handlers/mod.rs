@@ -1,6 +1,6 @@
 //! The requests, one file each: key, versions, behaviour, the KIPs behind it, and what is left out.
 //!
-//! A handler authorizes, asks the parts, and answers in Kafka's words. Produce, Fetch, JoinGroup and SyncGroup take the
+//! A handler authorizes, asks the parts, and answers in Kafka's words. Produce, Fetch, `JoinGroup` and `SyncGroup` take the
 //! frame itself: the first patches it in place, the others may wait for long, and give its memory back
 //! before they answer.
 
