@@ -69,7 +69,7 @@ fn alter(client: &mut Client, broker: &str, operation: i8, value: &str, validate
     ErrorCode(client.call(&request, 1).responses[0].error_code)
 }
 
-/// AlterConfigs, the request of older clients: it replaces all configs that were set.
+/// `AlterConfigs`, the request of older clients: it replaces all configs that were set.
 fn replace(client: &mut Client, configs: &[(&'static str, &'static str)]) -> ErrorCode {
     let config = |(name, value): &(&'static str, &'static str)| ReplacedConfig {
         name: (*name).into(),

@@ -76,7 +76,7 @@ impl Damaged {
     }
 }
 
-/// The leader of each partition of `t`, and its offline replicas. Metadata and DescribeTopicPartitions agree, and a
+/// The leader of each partition of `t`, and its offline replicas. Metadata and `DescribeTopicPartitions` agree, and a
 /// partition without a leader has Kafka's error.
 fn led(client: &mut Client) -> Vec<(i32, Vec<i32>)> {
     let wanted = MetadataRequestTopic { name: Some("t".into()), ..Default::default() };

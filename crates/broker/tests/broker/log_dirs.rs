@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// The names of the log dirs in DescribeLogDirs, and the number of partitions in each.
+/// The names of the log dirs in `DescribeLogDirs`, and the number of partitions in each.
 fn log_dirs(server: &Server) -> Vec<(String, usize)> {
     let dirs = Client::new(server).call(&DescribeLogDirsRequest { topics: None }, 5).results;
     let told = |dir: &DescribeLogDirsResult<'_>| {
