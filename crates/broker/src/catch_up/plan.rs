@@ -133,7 +133,7 @@ pub(crate) enum DirTurn {
     LeftOut,
 }
 
-/// What is known when the partitions of a log dir come up.
+/// The facts that decide on a fetch's turn of a log dir, when it comes to the partitions there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirFacts {
     /// None: they lie in none.

@@ -20,8 +20,8 @@ use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 use self::open_failures::OpenFailures;
 pub(crate) use self::replica::{ByTime, Found, KnownRange, Replica, known_range};
 pub(crate) use self::staged::{Awaiting, Deadlines, Fate, NotStaged, Staged};
-use crate::config::BrokerConfig;
 use crate::config::describe::{ConfigEntry, describe_mounted, describe_topic};
+use crate::config::{BrokerConfig, TopicOverrides};
 use crate::error;
 use crate::log_limit::{REMOVAL_TROUBLE, STORAGE_TROUBLE};
 use crate::metadata::{Store, Topic};
@@ -140,12 +140,22 @@ impl Replicas {
     /// partitions. Others read them when they are opened.
     pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
         let image = self.metadata.image();
-        for (id, dir) in topics.iter().flat_map(|topic| image.node.placed(*topic)) {
-            let _telling = self.telling_config(id);
-            if let Some(log) = self.logs.handle(id, dir)
-                && let Some(config) = self.newest_config(id.topic)
-            {
-                log.set_config(config);
+        for topic in topics {
+            // A topic may have thousands of partitions: its options are made once for each change of them.
+            let mut made: Option<(Arc<TopicOverrides>, Arc<LogConfig>)> = None;
+            for (id, dir) in image.node.placed(*topic) {
+                let _telling = self.telling_config(id);
+                let cluster = self.metadata.cluster();
+                let Some((log, topic)) = self.logs.handle(id, dir).zip(cluster.topic_by_id(*topic)) else {
+                    continue;
+                };
+                let is_made = made.as_ref().is_some_and(|(configs, _)| Arc::ptr_eq(configs, &topic.configs));
+                if !is_made {
+                    made = Some((Arc::clone(&topic.configs), self.log_config(topic)));
+                }
+                if let Some((_, config)) = &made {
+                    log.set_config(Arc::clone(config));
+                }
             }
         }
     }
