@@ -160,7 +160,7 @@ impl UnknownTopics {
         Ok(records)
     }
 
-    /// A directory that could not be read, or one of these log dirs in which nothing looked.
+    /// A directory that could not be read, or one of these log dirs that [`Self::find`] did not look into.
     fn not_seen<'a>(&'a self, image: &'a Image) -> Option<&'a Path> {
         let mut log_dirs = image.node.log_dirs().iter().map(|dir| &dir.path);
         let not_asked = log_dirs.find(|path| !self.asked.contains(path));
