@@ -42,11 +42,7 @@ impl Behind {
     /// Why the copy is older than its file, for people.
     pub(super) fn trouble(&self) -> String {
         let wait = if self.may_pass() { "the server tries again" } else { "a restart tries again" };
-        format!(
-            "{} is older than its original; {wait}: {}",
-            self.copy.display(),
-            self.reason
-        )
+        format!("{} is older than its original; {wait}: {}", self.copy.display(), self.reason)
     }
 
     /// Whether a retry may succeed: a disk that has refused a write for a reason other than a shortage is not written to
