@@ -440,7 +440,7 @@ fn close_logs(broker: &Broker) -> Result<Closed, StopError> {
         tracing::warn!("the journals keep records aside that no log has: they must stay as they are");
         return Ok(closed);
     }
-    broker.journals.finish().map_err(|error| StopError::Unclean(error.to_string()))?;
+    broker.journals.note_settled().map_err(|error| StopError::Unclean(error.to_string()))?;
     Ok(closed)
 }
 

@@ -1,9 +1,9 @@
 //! Small files that are kept twice, `<name>` and `<name>-copy`, because without one of them the server cannot start:
 //! damage to either loses nothing.
 //!
-//! The copy is written after the file. So it may be older than the file, by what happened when the machine stopped
-//! between the two, or while there was no room for it, and whoever reads it must bear that. A copy that found no room is
-//! [`Behind`], for its owner to tell of and to try again. It never stands in for a file of a newer program.
+//! The copy is written after the file. So it may be older than the file, if the machine stopped between the two or while
+//! there is no room for it, and its reader must bear that. A copy that found no room is [`Behind`]: its owner reports it
+//! and tries again. A copy never stands in for a file of a newer program.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ use riverrun_env::{ChangeError, Env, atomic_replace, is_shortage, read_whole};
 use super::error::MetadataError;
 use super::frames::FrameError;
 
-/// What was read, and from which of the two.
+/// The value that was read, from the file or its copy.
 #[derive(Debug)]
 pub(super) struct Read<T> {
     pub(super) value: T,
@@ -22,7 +22,7 @@ pub(super) struct Read<T> {
     pub(super) flaw: Option<MetadataError>,
 }
 
-/// Where the copy of a file lies.
+/// The path of a file's copy.
 pub(super) fn copy_of(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push("-copy");
@@ -33,29 +33,25 @@ pub(super) fn copy_of(path: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Behind {
     copy: PathBuf,
-    /// What it is to have. Kept, because the file may have suffered by the time that there is room.
+    /// The copy's new content. Kept, because the file may be damaged by the time that there is room.
     bytes: Vec<u8>,
     reason: io::Error,
 }
 
 impl Behind {
-    /// What keeps the copy from being as new as its file.
+    /// Why the copy is older than its file, for people.
     pub(super) fn trouble(&self) -> String {
-        let wait = if self.may_pass() { "it is tried again" } else { "a restart tries again" };
-        format!(
-            "{} is older than the file that it is a copy of, {wait}: {}",
-            self.copy.display(),
-            self.reason
-        )
+        let wait = if self.may_pass() { "the server tries again" } else { "a restart tries again" };
+        format!("{} is older than its original; {wait}: {}", self.copy.display(), self.reason)
     }
 
-    /// Whether it may be tried again: a disk that has refused a write for another reason than want of something is not
-    /// written to once more.
+    /// Whether a retry may succeed: a disk that has refused a write for a reason other than a shortage is not written to
+    /// again.
     fn may_pass(&self) -> bool {
         is_shortage(&self.reason)
     }
 
-    /// Tries again, where that may help. `None`: the copy is as new as its file, durably.
+    /// Tries again, if that may help. `None`: the copy is as new as its file, durably.
     pub(super) fn retry(self, env: &Env) -> Result<Option<Self>, ChangeError> {
         if !self.may_pass() {
             return Ok(Some(self));
@@ -69,7 +65,7 @@ impl Behind {
     }
 }
 
-/// Replaces both, each atomically; durable when it returns, but for a copy that finds no room and stays as old as it is.
+/// Replaces both, each atomically. Durable when it returns, except a copy that finds no room: it stays as old as it is.
 pub(super) fn replace(env: &Env, path: &Path, bytes: Vec<u8>) -> Result<Option<Behind>, ChangeError> {
     atomic_replace(&*env.fs, path, &bytes)?;
     let behind = write_copy(env, copy_of(path), bytes)?;
@@ -114,8 +110,7 @@ pub(super) fn read<T>(
     }
 }
 
-/// Reads both and answers what is wrong with each, too. A copy that is missing is no flaw: data that an older program
-/// has left has none.
+/// Reads both and answers the flaws of each, too. A missing copy is no flaw: data of an older program has none.
 pub(super) fn verify<T>(
     env: &Env,
     path: &Path,
@@ -139,7 +134,7 @@ pub(super) fn verify<T>(
     (file.or(copy), flaws)
 }
 
-/// `None`: it is not there.
+/// `None`: there is no such file.
 fn read_one<T>(
     env: &Env,
     path: &Path,
@@ -157,7 +152,7 @@ fn missing(path: &Path) -> MetadataError {
     MetadataError::io("read", path)(io::ErrorKind::NotFound.into())
 }
 
-/// Whether the bytes have suffered, rather than been written by a newer program.
+/// Whether the bytes are damaged, rather than written by a newer program.
 fn is_damage(error: &MetadataError) -> bool {
     match error {
         MetadataError::File { source, .. } => !matches!(source, FrameError::NewerFormat(_)),

@@ -1,5 +1,5 @@
-//! A change in the making: requests are checked one after the other against what the ones before have already
-//! changed, and the records of all are then made durable together.
+//! A change in the making: requests are checked one after the other against the changes of those before, and the records
+//! of all are then made durable together.
 //!
 //! Pure besides the random topic ids. Dropping a draft undoes it, which is how a request that only asks for
 //! validation is served.
@@ -21,23 +21,22 @@ use crate::config::{GroupOverrides, TopicOverrides};
 use crate::cordon::Cordon;
 use crate::topic_names::{check_name, internal_like, is_internal, is_reserved};
 
-/// Partitions of all topics together at most.
+/// Upper bound of partitions of all topics together.
 pub(crate) const PARTITIONS_MAX: u64 = 1_000_000;
 
-/// Consumer groups that set configs for themselves at most, whether or not they exist: as many as one shard of groups holds.
+/// Upper bound of consumer groups with configs of their own, whether or not these exist: as many as one shard of groups
+/// holds.
 pub(crate) const CONFIGURED_GROUPS_MAX: usize = 10_000;
 
-/// Starts of the node that lost metadata may have counted.
+/// Upper bound of node starts that lost metadata may have counted.
 const LOST_STARTS_MAX: i32 = 1000;
-/// Producer ids that lost metadata may have set aside.
+/// Upper bound of producer ids that lost metadata may have reserved.
 const LOST_PRODUCER_IDS_MAX: i64 = 1 << 32;
 
 /// A topic to be made. Its configs have been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTopic {
-    /// Its name.
     pub(crate) name: String,
-    /// How many partitions it shall have.
     pub(crate) partition_count: i32,
     /// The configs that it sets for itself.
     pub(crate) configs: TopicOverrides,
@@ -64,7 +63,6 @@ impl std::fmt::Debug for RandomSource<'_> {
 }
 
 impl<'a> Draft<'a> {
-    /// Begins with an image.
     pub(crate) fn new(image: &Image, random: &'a dyn Random) -> Self {
         let closed_dirs = BTreeSet::new();
         Self { image: image.clone(), records: Vec::new(), random: RandomSource(random), closed_dirs }
@@ -75,7 +73,7 @@ impl<'a> Draft<'a> {
         self.closed_dirs = closed_dirs;
     }
 
-    /// The image as it would be now.
+    /// The image after the records so far.
     pub(crate) fn image(&self) -> &Image {
         &self.image
     }
@@ -84,7 +82,6 @@ impl<'a> Draft<'a> {
         (self.image, self.records)
     }
 
-    /// Makes a topic.
     pub(crate) fn create_topic(&mut self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
         self.check_new_name(&new.name)?;
         let dirs = self.place_partitions(new.partition_count, TOPIC_PARTITIONS_MAX)?;
@@ -103,7 +100,7 @@ impl<'a> Draft<'a> {
             return Err(TopicError::Reserved);
         }
         if is_internal(name) {
-            // An older server may have let a client make one that is like it. Groups need theirs all the same.
+            // An older server may have let a client make a topic of a name like it. Groups need this one all the same.
             return Ok(());
         }
         let other =
@@ -114,15 +111,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes a topic and answers what it was. It stays among the doomed until [`Self::forget_topics`], so that a
-    /// crash leaves no files that nobody knows of.
+    /// Deletes a topic and answers what it was. It is doomed until [`Self::forget_topics`], so that no crash leaves files
+    /// that the metadata does not know.
     pub(crate) fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
         let topic = Arc::clone(changeable(self.image.cluster.topic_by_id(id))?);
         self.record(Record::TopicDeleted { id });
         Ok(topic)
     }
 
-    /// Notes that the files of deleted topics are gone.
+    /// Records that the files of deleted topics are gone.
     pub(crate) fn forget_topics(&mut self, discarded: &[TopicId]) {
         for id in discarded {
             if self.image.node.doomed().contains_key(id) {
@@ -146,7 +143,7 @@ impl<'a> Draft<'a> {
         Ok(self.topic_of(id))
     }
 
-    /// Makes these the configs that a topic sets for itself. They have been checked.
+    /// Replaces the configs that a topic sets for itself. The caller has checked them.
     pub(crate) fn set_topic_configs(
         &mut self,
         id: TopicId,
@@ -159,8 +156,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Makes these the configs that a consumer group sets for itself. They have been checked. Refused is only one group
-    /// too many.
+    /// Replaces the configs that a consumer group sets for itself. The caller has checked them. Fails only if too many groups
+    /// would have configs.
     pub(crate) fn set_group_configs(
         &mut self,
         group_id: &str,
@@ -177,14 +174,14 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Notes what a client says of log dirs that take no new partitions; none: the configuration holds. Its dirs exist.
+    /// Sets the clients' cordon; `None`: the configuration's holds. The dirs that it names exist.
     pub(crate) fn set_cordon(&mut self, cordon: Option<Cordon>) {
         if self.image.node.cordon() != cordon.as_ref() {
             self.record(Record::LogDirsCordoned { cordon });
         }
     }
 
-    /// Sets `count` producer ids aside and answers the first.
+    /// Reserves `count` producer ids and answers the first.
     pub(crate) fn reserve_producer_ids(&mut self, count: i64) -> i64 {
         let first = self.image.cluster.producer_ids_end();
         self.record(Record::ProducerIdsReserved { end: first + count });
@@ -196,8 +193,8 @@ impl<'a> Draft<'a> {
         self.record(Record::NodeStarted { starts: self.image.cluster.starts() + 1 });
     }
 
-    /// Steps over every start and every producer id that changes may have recorded which are lost, beyond what the image
-    /// and the log dirs tell: neither may come twice.
+    /// Steps over all starts and producer ids that lost changes may have recorded, beyond those of the image and of the
+    /// metadata marks, `told`: neither may come twice.
     pub(crate) fn skip_what_is_lost(&mut self, told: Progress) {
         let Progress { starts, producer_ids_end, added_partitions } =
             Progress::of(&self.image.cluster).furthest(told);
@@ -209,7 +206,7 @@ impl<'a> Draft<'a> {
         self.record(Record::AddedPartitionsCounted { count: added_partitions });
     }
 
-    /// Takes a record over that was made elsewhere and fits.
+    /// Adds a record that was made elsewhere and fits.
     pub(crate) fn record(&mut self, record: Record) {
         self.image.apply(record.clone()).expect("a draft checks what it records");
         self.records.push(record);
@@ -230,9 +227,9 @@ impl<'a> Draft<'a> {
         }
         let is_open = |index| !self.closed_dirs.contains(&index) && !self.image.node.is_cordoned(index);
         let dirs = self.image.node.log_dirs().iter().enumerate();
-        let held = dirs.map(|(index, dir)| is_open(index).then_some(dir.partition_count));
+        let loads = dirs.map(|(index, dir)| is_open(index).then_some(dir.partition_count));
         let count = usize::try_from(count).expect("checked to be positive");
-        place(&held.collect::<Vec<_>>(), count).ok_or(TopicError::NoLogDir)
+        place(&loads.collect::<Vec<_>>(), count).ok_or(TopicError::NoLogDir)
     }
 
     fn topic_of(&self, id: TopicId) -> Arc<Topic> {
@@ -249,7 +246,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// A topic that was found, if clients may change it: of one that is mounted nothing is theirs.
+/// The topic that was found, if clients may change it: they may change nothing of a mounted one.
 fn changeable(found: Option<&Arc<Topic>>) -> Result<&Arc<Topic>, TopicError> {
     let topic = found.ok_or(TopicError::Unknown)?;
     if topic.is_changeable() { Ok(topic) } else { Err(TopicError::Mounted(topic.name.to_string())) }

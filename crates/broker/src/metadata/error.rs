@@ -1,4 +1,4 @@
-//! Errors of metadata: of a change that is refused, and of files that cannot be used.
+//! Errors of metadata: changes that are refused, and files that cannot be used.
 
 use std::fmt::Display;
 use std::io;
@@ -14,7 +14,7 @@ use super::store::ACCEPT_METADATA_LOSS_FILE;
 
 /// The answer to a client that wants to change a mounted topic.
 pub(crate) const NOT_CHANGED: &str = "The topic is a queue of this machine: it is changed where it lies.";
-/// Names that an error shows at most.
+/// Upper bound of names that an error shows.
 const SHOWN_MAX: usize = 5;
 
 /// The first of these names, and dots for the others.
@@ -48,7 +48,7 @@ pub(crate) enum TopicError {
     /// There is no such topic.
     #[error("This server does not host this topic-partition.")]
     Unknown,
-    /// The topic is mounted: nothing of it is the clients'.
+    /// The topic is mounted: clients cannot change it.
     #[error("Topic '{0}': {NOT_CHANGED}")]
     Mounted(String),
     /// The queue is a topic already.
@@ -57,7 +57,7 @@ pub(crate) enum TopicError {
         /// The topic's name.
         other: Arc<str>,
     },
-    /// The number of partitions cannot be.
+    /// The number of partitions is not possible.
     #[error("{0}")]
     InvalidPartitions(String),
     /// The server has all the partitions that it takes.
@@ -74,9 +74,9 @@ pub enum MetadataError {
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// With which file or directory.
+        /// Its file or directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -89,26 +89,26 @@ pub enum MetadataError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The flaw.
         source: FrameError,
     },
-    /// The checksums are right, but what is written makes no sense to this program.
+    /// The checksums are right, but this program does not understand the content.
     #[error("the metadata file {} cannot be used: {reason}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Metadata that was once durable is not there any more.
     #[error("{source}. {way_out}")]
     Lost {
-        /// What cannot be read.
+        /// The error of the file that cannot be read.
         source: Box<MetadataError>,
-        /// What to do.
+        /// The advice for the operator.
         way_out: String,
     },
-    /// The log dirs have topics, or partitions of topics, that the metadata does not tell of.
+    /// The log dirs have topics, or partitions of topics, that the metadata does not know.
     #[error(
         "the metadata in {} does not know the topics or partitions of {count} directories with records: {shown}. \
          Restore it from a copy that does; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to start with what it knows: \
@@ -119,22 +119,22 @@ pub enum MetadataError {
     UnknownTopics {
         /// The metadata's directory.
         meta: PathBuf,
-        /// How many directories.
+        /// The number of directories.
         count: usize,
         /// The first of them.
         shown: String,
     },
-    /// A partition that the metadata has lost cannot be taken back as it lies there.
+    /// A partition that the metadata has lost cannot be taken back where it lies.
     #[error("the partition in {}, which the metadata does not know, cannot be taken back: {reason}", path.display())]
     NotTakenBack {
         /// Its directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The log dirs remember more than the metadata tells of.
+    /// A metadata mark is ahead of the metadata.
     #[error(
-        "the metadata in {} is older than what this server has done: it tells of {has}, and {} of {told}. Restore its \
+        "the metadata in {} is older than what this server has done: it says {has}, and {} says {told}. Restore its \
          newest copy; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to start with this one: starts and producer ids \
          then go on above all that were used, and other changes that it lacks are lost",
         meta.display(), mark.display()
@@ -142,11 +142,11 @@ pub enum MetadataError {
     Older {
         /// The metadata's directory.
         meta: PathBuf,
-        /// How far it has come.
+        /// The progress of the metadata.
         has: String,
-        /// The file that tells of more.
+        /// The mark.
         mark: PathBuf,
-        /// How far that is.
+        /// The progress that the mark tells.
         told: String,
     },
     /// There is no metadata, and none may be made.
@@ -156,7 +156,7 @@ pub enum MetadataError {
         .0.display()
     )]
     Absent(PathBuf),
-    /// There is no metadata, and what lies in a log dir is a cluster's.
+    /// There is no metadata, and a log dir belongs to a cluster.
     #[error(
         "log dir {}: it belongs to cluster {cluster}, node {node}, but there is no metadata in {}: restore that from a copy, \
          or start with other log dirs",
@@ -165,14 +165,14 @@ pub enum MetadataError {
     Missing {
         /// The log dir.
         path: PathBuf,
-        /// Whose it is.
+        /// The cluster that it belongs to.
         cluster: String,
-        /// Whose it is.
+        /// The node that it belongs to.
         node: i32,
-        /// Where the metadata should be.
+        /// The directory without metadata.
         meta: PathBuf,
     },
-    /// The metadata is of another node than the one that the configuration names.
+    /// The metadata is of another node than the configured one.
     #[error(
         "{} belongs to node {found}, but node.id says {node}: set node.id={found}, or start with another data.dir",
         path.display()
@@ -180,9 +180,9 @@ pub enum MetadataError {
     OtherNode {
         /// The metadata's directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The node that it belongs to.
         found: i32,
-        /// Who is asked for.
+        /// The configured node.
         node: i32,
     },
     /// The directory is of another cluster or node.
@@ -194,13 +194,13 @@ pub enum MetadataError {
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The cluster that it belongs to.
         found_cluster: String,
-        /// Whose it is.
+        /// The node that it belongs to.
         found_node: i32,
-        /// Who we are.
+        /// This server's cluster.
         cluster: String,
-        /// Who we are.
+        /// This server's node.
         node: i32,
     },
     /// A log dir cannot be used as it stands.
@@ -208,10 +208,10 @@ pub enum MetadataError {
     LogDir {
         /// The directory.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The flaw, and what to do.
         reason: String,
     },
-    /// A journal that may hold records is not there.
+    /// A journal that may hold records is missing.
     #[error("journal.dirs: {0}")]
     Journals(String),
     /// The change is larger than a metadata file takes at once.
@@ -223,15 +223,15 @@ pub enum MetadataError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-    /// A file that was in use, or the directory, is not where it was: no start would find what is written there.
+    /// A file or directory in use is not in its place: no start would find anything written there.
     #[error("{} {how}", path.display())]
     Vanished {
         /// The file or directory.
         path: PathBuf,
-        /// What became of it.
+        /// The way in which it vanished.
         how: Vanishing,
     },
-    /// An earlier write or sync failed, or what was written to has vanished, so nobody knows what the disk holds; only a restart finds out.
+    /// An earlier write or sync failed, or a file or directory in use vanished: only a restart finds out what the disk holds.
     #[error("metadata cannot change until the server is restarted: {0}")]
     Poisoned(String),
 }
@@ -242,7 +242,7 @@ impl MetadataError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// What the caller should do.
+    /// The coarse kind, which tells the caller what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,

@@ -1,7 +1,7 @@
 //! The first start on a data directory, which makes new metadata and with it a new cluster.
 //!
-//! Nobody can tell an empty directory from the mount point of a disk that is not mounted. So an owner may forbid such a
-//! start, and one that nobody has asked for says in the log what it did.
+//! An empty directory looks like the mount point of a disk that is not mounted. So an owner may forbid such a start, and
+//! one that the configuration does not ask for is logged as a warning.
 
 use std::io;
 use std::path::Path;
@@ -11,9 +11,9 @@ use riverrun_env::Env;
 use super::cluster::ClusterImage;
 use super::error::MetadataError;
 
-/// The option that says whether such a start may be.
+/// The option that allows or forbids such a start.
 pub(crate) const OPTION: &str = "data.dir.create";
-/// How the names of files begin of which there is one wherever a server has been.
+/// A directory that a server has used has a file whose name begins with one of these.
 const PREFIXES: [&str; 2] = ["snapshot", "log-"];
 
 /// Whether `meta` has no metadata.
@@ -31,7 +31,7 @@ pub(crate) fn refuse(env: &Env, meta: &Path) -> Result<(), MetadataError> {
     if is_first(env, meta)? { Err(MetadataError::Absent(meta.to_owned())) } else { Ok(()) }
 }
 
-/// Says that a cluster is new, if this is its first start.
+/// Logs that a cluster is new, if this is its first start: a warning, unless it is meant.
 pub(crate) fn tell(cluster: &ClusterImage, data: &Path, is_meant: bool) {
     if cluster.starts() > 1 {
         return;
@@ -59,7 +59,7 @@ mod tests {
     use crate::metadata::testing::options;
 
     #[test]
-    fn a_start_that_may_make_nothing_is_refused_until_there_is_metadata() {
+    fn start_that_may_make_nothing_is_refused_without_metadata() {
         let (sim, meta) = (SimEnv::new(1), Path::new("/meta"));
         for is_there in [false, true] {
             if is_there {

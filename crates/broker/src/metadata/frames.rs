@@ -14,11 +14,11 @@
 
 use thiserror::Error;
 
-/// Bytes of a payload at most.
+/// Upper bound of a payload in bytes.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Version of the format. A file of a newer version is refused by name.
 const FORMAT_VERSION: u32 = 1;
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
 const LENGTH_DIGITS: usize = 8;
@@ -30,7 +30,7 @@ const HEADER_CRC_AT: usize = PAYLOAD_CRC_AT + CRC_DIGITS + 1;
 const HEADER_BYTES: usize = HEADER_CRC_AT + CRC_DIGITS + 1;
 const _: () = assert!(HEADER_BYTES == 44);
 
-/// What is wrong with a metadata file.
+/// A flaw of a metadata file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// The first line is not ours.
@@ -44,9 +44,9 @@ pub enum FrameError {
     /// Bytes that were once synced have changed.
     #[error("it is damaged at byte {position}: {reason}")]
     Damaged {
-        /// Where the frame begins.
+        /// Start of the frame.
         position: usize,
-        /// What does not fit.
+        /// The check that failed.
         reason: &'static str,
     },
 }
@@ -77,7 +77,7 @@ fn header(length: usize, sequence: u64, payload_crc: u32) -> Vec<u8> {
 pub(crate) struct Frames<'a> {
     /// Payloads in order; the sequence of each is its index.
     pub(crate) payloads: Vec<&'a [u8]>,
-    /// Where the last whole frame ends. Bytes after it are a torn tail.
+    /// End of the last whole frame. Bytes after it are a torn tail.
     pub(crate) end: usize,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn read_frames<'a>(what: &str, bytes: &'a [u8]) -> Result<Frames<'a>,
     }
 }
 
-/// Reads a file of the kind `what` up to the first damage, and answers that, too.
+/// Reads a file of the kind `what` up to the first damage, and answers the damage, too.
 pub(crate) fn read_up_to_flaw<'a>(what: &str, bytes: &'a [u8]) -> (Frames<'a>, Option<FrameError>) {
     let mut frames = Frames { payloads: Vec::new(), end: 0 };
     match check_first_line(what, bytes) {
@@ -126,7 +126,7 @@ fn check_first_line(what: &str, bytes: &[u8]) -> Result<usize, FrameError> {
     }
 }
 
-/// A frame that does not read, and how far it would go.
+/// A frame that cannot be read, and where it would end.
 struct Flaw {
     reason: &'static str,
     end: usize,

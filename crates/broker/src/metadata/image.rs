@@ -19,9 +19,9 @@ use crate::config::TopicOverrides;
 /// partitions. A copy shares both halves, and a change copies those that it changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
-    /// What clients are told of, whichever node they ask.
+    /// The half that clients see, the same from every node.
     pub(crate) cluster: Arc<ClusterImage>,
-    /// What concerns this node alone.
+    /// The half that concerns this node alone.
     pub(crate) node: Arc<NodeImage>,
 }
 
@@ -43,7 +43,7 @@ impl Image {
         Arc::make_mut(&mut self.node)
     }
 
-    /// The image after one more record, or why the record does not fit. Then the image is worth nothing any more.
+    /// Applies one more record, or answers why it does not fit; the image cannot be used any more then.
     pub(crate) fn apply(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::NodeStarted { starts } => self.cluster_mut().start(starts)?,
@@ -105,7 +105,7 @@ impl Image {
             configs: group.configs.clone(),
         });
         let first = started.into_iter().chain(lost).chain([producers]);
-        // The count comes after the topics: it tells of the partitions that theirs tell of, too.
+        // The count comes after the topics: it includes the partitions that their records count on the way.
         let topics = topics.chain([added]);
         first.chain(dirs).chain(cordon).chain(topics).chain(doomed).chain(groups)
     }
@@ -132,7 +132,7 @@ mod tests {
     use crate::metadata::testing::image;
 
     #[test]
-    fn partitions_of_an_older_program_are_led_in_epochs_that_count_all_starts() {
+    fn epochs_of_an_older_programs_partitions_count_all_starts() {
         let id = TopicId([1; 16]);
         let older = format!(
             r#"[{{"node_started":{{"epoch":7}}}},{{"topic_created":{{"id":"{id}","name":"t","dirs":[0],"configs":{{}}}}}},
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_too_many_log_dirs_that_were_given_up_are_forgotten() {
+    fn oldest_of_too_many_given_up_log_dirs_are_forgotten() {
         let mut image = image(1);
         let topic = TopicId([1; 16]);
         image.apply(Record::TopicDoomed { id: topic, dirs: vec![0] }).expect("fits");

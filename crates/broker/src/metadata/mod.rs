@@ -1,9 +1,9 @@
-//! Metadata: which topics there are, and everything else that the server must remember besides records.
+//! Metadata: the topics, and everything else that the server must remember besides records.
 //!
 //! Owns the immutable [`Image`] that readers take without a lock, the changes to it ([`Draft`]), and the [`Store`]
-//! that makes each change durable before anyone sees it. The image has two halves: what the cluster is ([`ClusterImage`]:
-//! topics, configs, producer ids, leader epochs), and what this node is ([`NodeImage`]: log dirs, cordons, where partitions
-//! lie, deleted files). Images and drafts are pure: an image and a change in, records and a new image out.
+//! that makes each change durable before anyone sees it. The image has two halves: the cluster's ([`ClusterImage`]:
+//! topics, configs, producer ids, leader epochs) and this node's ([`NodeImage`]: log dirs, cordons, placements, deleted
+//! files). Images and drafts are pure: an image and a change in, records and a new image out.
 
 mod cluster;
 mod copies;

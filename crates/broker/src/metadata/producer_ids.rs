@@ -1,4 +1,4 @@
-//! Producer ids of a block that is set aside: so a new producer waits for the disks once in a thousand times.
+//! Producer ids from reserved blocks, so that a new producer waits for the disks once in a thousand times.
 
 use std::ops::Range;
 
@@ -7,36 +7,36 @@ use riverrun_types::ProducerId;
 
 use super::draft::Draft;
 
-/// Producer ids that one change sets aside.
+/// Producer ids that one change reserves.
 pub(crate) const PRODUCER_IDS_BLOCK: i64 = 1000;
 
-/// Invariants: the ids are of a block that the metadata has set aside durably, and each is taken once. The lock is held for no
-/// work.
+/// Invariants: the ids are of a block that the metadata has reserved durably, and each is taken once. The lock is held for
+/// no work.
 #[derive(Debug, Default)]
 pub(crate) struct ProducerIds(Mutex<Range<i64>>);
 
-/// What a change found when it was drafted.
+/// The id or block that a drafted change has got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reserved {
-    /// An id of the block of a change before it.
+    /// An id of an earlier block.
     Ready(ProducerId),
-    /// Nothing. It sets a block aside that begins here.
+    /// A new block, which begins here.
     Block(i64),
 }
 
 impl ProducerIds {
-    /// An id that was never given out before, if one is set aside.
+    /// An id that was never given out before, if a block has some left.
     pub(crate) fn ready(&self) -> Option<ProducerId> {
         self.0.lock().next().map(ProducerId)
     }
 
-    /// Takes an id, or sets a block aside.
+    /// Takes an id, or reserves a block.
     pub(crate) fn reserve(&self, draft: &mut Draft<'_>) -> Reserved {
         let block = || Reserved::Block(draft.reserve_producer_ids(PRODUCER_IDS_BLOCK));
         self.ready().map_or_else(block, Reserved::Ready)
     }
 
-    /// The id, once the change is durable that has reserved it.
+    /// The id, once the change that has reserved it is durable.
     pub(crate) fn take(&self, reserved: Reserved) -> ProducerId {
         match reserved {
             Reserved::Ready(id) => id,

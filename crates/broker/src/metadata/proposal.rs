@@ -10,25 +10,25 @@ use super::draft::Draft;
 use super::error::MetadataError;
 use super::image::Image;
 
-/// A change that is proposed, and what follows from it on this node.
+/// A change that is proposed, and its consequences on this node.
 pub(crate) trait Proposal: Send {
-    /// Drafts the change against the newest image. Not called where the metadata takes no change.
+    /// Drafts the change against the newest image. Not called if the metadata takes no change.
     fn draft(&mut self, draft: &mut Draft<'_>);
 
-    /// Hears that the change is durable and visible, or why nothing has changed. Called once, on a thread that may block, also
-    /// where the change is awaited no more.
+    /// Acts on the outcome: the change is durable and visible, or nothing has changed for this reason. Called once, on a thread
+    /// that may block, even if the change is no longer awaited.
     fn end(self: Box<Self>, ended: Result<(), MetadataError>);
 }
 
-/// What makes changes of the metadata durable, one after the other, and then visible.
+/// Makes changes of the metadata durable, one after the other, and then visible.
 pub(crate) trait MetadataLog: fmt::Debug + Send + Sync {
-    /// What the metadata says now. All of it is durable.
+    /// The metadata now. All of it is durable.
     fn image(&self) -> Arc<Image>;
 
-    /// What it says of the cluster now.
+    /// The cluster's half now.
     fn cluster(&self) -> Arc<ClusterImage>;
 
-    /// Makes a change, which begins when this is polled first, and has ended when it is ready. Dropped in between, it goes on
-    /// to its end. Where the process ends before the change begins, the proposal is dropped.
+    /// Makes a change, which begins when the future is polled first, and has ended when it is ready. A future that is dropped
+    /// in between does not stop the change. If the process ends before the change begins, the proposal is dropped.
     fn propose(self: Arc<Self>, proposal: Box<dyn Proposal>) -> BoxFuture<'static, ()>;
 }

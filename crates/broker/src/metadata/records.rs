@@ -1,7 +1,7 @@
-//! The records that metadata consists of: what is appended to the log, and what a snapshot is a list of.
+//! The records that metadata consists of, in the log and in a snapshot.
 //!
-//! They are JSON inside of checksummed frames. A record or field that this program does not know stops the reading:
-//! a newer program wrote it, and leaving it out would lose it.
+//! They are JSON inside of checksummed frames. A record or field that this program does not know stops the reading: a
+//! newer program wrote it, and leaving it out would lose it.
 
 use riverrun_types::TopicId;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::cordon::Cordon;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Record {
-    /// The node started for the `starts`-th time. An older program calls the number an epoch: it was one of every partition.
+    /// The node started for the `starts`-th time. An older program calls the number an epoch: all partitions were led in it.
     NodeStarted {
         #[serde(alias = "epoch")]
         starts: i32,
@@ -24,16 +24,16 @@ pub(crate) enum Record {
     LogDirAdded { id: String, path: String },
     /// A log dir was found under another path.
     LogDirMoved { index: u16, path: String },
-    /// Another directory, of this id, has taken the place of a log dir. That one's records are given up, if it had any.
+    /// Another directory, of this id, has taken the place of a log dir, whose records are given up, if it had any.
     LogDirReplaced { index: u16, id: String },
-    /// A snapshot's word for a log dir whose records were given up at this start.
+    /// In a snapshot: a log dir whose records were given up at this start.
     LogDirGivenUp { id: String, start: i32 },
-    /// A log dir that held nothing is none any more. From here on each of those behind it has the index before its own.
+    /// A log dir that held nothing is removed. Those behind it have the index before their own from here on.
     LogDirRemoved { index: u16 },
-    /// A client has said which log dirs take no new partitions; none: the server's configuration says it again.
+    /// The clients' cordon; `None`: the configuration's holds again.
     LogDirsCordoned { cordon: Option<Cordon> },
-    /// A topic was made; `dirs` has the log dir's index of each partition, and `starts` is their origin: the node had started
-    /// as often then. Those of an older program have none, and are led in epochs that count all starts, as they were by it.
+    /// A topic was made; `dirs` has the log dir's index of each partition, and `starts` is the origin of all. Topics of an
+    /// older program have none: their partitions are led in epochs that count all starts, as they were by that program.
     TopicCreated {
         #[serde(with = "topic_id_text")]
         id: TopicId,
@@ -48,7 +48,7 @@ pub(crate) enum Record {
         #[serde(with = "topic_id_text")]
         id: TopicId,
     },
-    /// A snapshot's word for a topic that was deleted and may still have files, with the log dirs of its partitions.
+    /// In a snapshot: a deleted topic that may still have files, with the log dirs of its partitions.
     TopicDoomed {
         #[serde(with = "topic_id_text")]
         id: TopicId,
@@ -59,7 +59,7 @@ pub(crate) enum Record {
         #[serde(with = "topic_id_text")]
         id: TopicId,
     },
-    /// A topic got more partitions; `dirs` and `starts` are of the new ones.
+    /// A topic got more partitions; `dirs` and `starts` are theirs.
     PartitionsAdded {
         #[serde(with = "topic_id_text")]
         id: TopicId,
@@ -67,21 +67,21 @@ pub(crate) enum Record {
         #[serde(default)]
         starts: i32,
     },
-    /// So many partitions had been added to topics before, whether or not these are there still.
+    /// The count of partitions ever added to existing topics, whether or not they are still there.
     AddedPartitionsCounted { count: i64 },
-    /// A topic's own configs became exactly these.
+    /// The configs that a topic sets for itself from here on.
     TopicConfigsSet {
         #[serde(with = "topic_id_text")]
         id: TopicId,
         configs: TopicOverrides,
     },
-    /// A consumer group's own configs became exactly these; none: it sets nothing.
+    /// The configs that a consumer group sets for itself from here on; none: it sets nothing.
     GroupConfigsSet { group: String, configs: GroupOverrides },
     /// Producer ids below `end` may have been given out.
     ProducerIdsReserved { end: i64 },
 }
 
-/// The first frame of the log and of the snapshot: whose it is, and which log belongs to which snapshot.
+/// The first frame of the log and of the snapshot: their cluster and node, and which log belongs to which snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
@@ -96,15 +96,12 @@ pub(crate) struct Head {
     pub(crate) is_last: bool,
 }
 
-/// What a log dir says of itself.
+/// The identity of a log dir, as its file has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirIdentity {
-    /// The cluster's id.
     pub(crate) cluster: String,
-    /// The node's id.
     pub(crate) node: i32,
-    /// The directory's own id.
     pub(crate) dir: String,
 }
 

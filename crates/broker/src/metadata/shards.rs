@@ -1,4 +1,4 @@
-//! A map whose clones share what did not change: the image of 10,000 topics is copied for each change to one.
+//! A map whose clones share everything unchanged: a change to one of 10,000 topics copies the image.
 //!
 //! Keys are spread over a fixed number of ordered maps behind reference counts. A clone copies the counts; a change
 //! to a clone copies one shard of it, the first time. Deterministic: the same keys give the same shards anywhere.

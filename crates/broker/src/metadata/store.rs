@@ -1,11 +1,10 @@
 //! The store: the metadata's log and snapshot in `<data>/meta`, and the image that readers see.
 //!
 //! A change is durable before anyone sees it: [`Store::change`] appends its records, syncs, and only then publishes
-//! the new image. The log is followed by a snapshot when it has grown, so that its length is bounded by what it
-//! describes, and at every start: what a start reads may be in the page cache only, where a sync before it has failed
-//! or never came, and is written anew before anything is built on it. Refuses a directory of another cluster or node, one in
-//! use, one that is older than what the log dirs remember, and files that are damaged, cut in their middle, missing, or of
-//! another generation.
+//! the new image. A snapshot follows the log when that has grown, so that its length is bounded by the size of the image,
+//! and at every start: what a start reads may be in the page cache only, if an earlier sync failed or never came, and is
+//! written anew before anything is built on it. Refuses a directory of another cluster or node, one in use, one that is
+//! older than the metadata marks, and files that are damaged, cut in their middle, missing, or of another generation.
 //!
 //! ```text
 //! meta/lock                  held while the server runs
@@ -13,8 +12,8 @@
 //! meta/log-<generation>      one frame for each change since then, synced before the change is answered
 //! ```
 //!
-//! Snapshot and log are kept twice, with `-copy` behind their names. A copy of the snapshot that finds no room is old until
-//! [`Store::write_copy`] finds some.
+//! Snapshot and log are kept twice, with `-copy` behind their names. A copy of the snapshot that finds no room stays old
+//! until [`Store::write_copy`] finds some.
 
 mod files;
 mod log;
@@ -56,17 +55,15 @@ const LOCK_FILE: &str = "lock";
 /// A log shorter than this is not worth a snapshot.
 const LOG_BYTES_MIN: u64 = 1024 * 1024;
 
-/// A file of this name in the directory says that what cannot be read of the metadata is lost, and that the owner knows.
+/// A file of this name in the directory: its owner accepts that metadata is lost.
 pub(crate) const ACCEPT_METADATA_LOSS_FILE: &str = "accept-metadata-loss";
 
-/// What a store is opened with.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreOptions {
     /// Its directory, `<data>/meta`. It is made if it does not exist.
     pub(crate) dir: PathBuf,
-    /// This node.
     pub(crate) node_id: i32,
-    /// The cluster that the directory must belong to; `None`: whichever it does, or a new one.
+    /// The cluster that the directory must belong to; `None`: any, or a new one.
     pub(crate) cluster_id: Option<String>,
     /// The directories of records.
     pub(crate) log_dirs: Vec<PathBuf>,
@@ -74,22 +71,22 @@ pub(crate) struct StoreOptions {
 
 /// The metadata of a running server.
 ///
-/// Invariants: `image` is what `snapshot` and log on disk say, synced. At most one change is under way. Once a write
-/// or sync failed in a way that leaves the disk's state unknown, nothing changes any more, and neither after
+/// Invariants: `image` is the synced content of snapshot and log. At most one change is under way. Nothing changes any
+/// more once a write or sync has failed in a way that leaves the disk's state unknown, nor after
 /// [`Store::close`].
 #[derive(Debug)]
 pub(crate) struct Store {
     env: Env,
     dir: PathBuf,
     image: ArcSwap<Image>,
-    /// Locked while the disk is waited for.
+    /// Locked during waits for the disk.
     writer: Mutex<Writer>,
     standing: Standing,
     marks: Marks,
     unknown: UnknownTopics,
     absent: AbsentDirs,
     may_lack_changes: bool,
-    /// The directory itself, by which it is known.
+    /// The directory itself, to notice that another has taken its place.
     root: Box<dyn Directory>,
     _lock: Box<dyn LockGuard>,
 }
@@ -107,8 +104,8 @@ struct Writer {
 }
 
 impl Store {
-    /// Opens the directory, counts one more start of the node, and recognises the log dirs. What it did is durable
-    /// when it returns.
+    /// Opens the directory, counts one more start of the node, and recognises the log dirs. All of that is durable when it
+    /// returns.
     pub(crate) fn open(env: &Env, options: &StoreOptions) -> Result<Self, MetadataError> {
         let dir = &options.dir;
         make_durable(&*env.fs, dir).map_err(MetadataError::io("make the directory", dir))?;
@@ -174,7 +171,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Counts one more start, and takes down what became of the log dirs. With the loss accepted, beyond what they `told`.
+    /// Counts one more start, and records the changes of the log dirs. `told` has the progress of their marks if the loss of
+    /// metadata is accepted: the counts go on above it.
     fn count_start(&self, options: &StoreOptions, told: Option<Progress>) -> Result<(), MetadataError> {
         let mut records =
             log_dirs::claim(&self.env, &self.image(), &options.log_dirs, &self.absent, told.is_some())?;
@@ -196,10 +194,10 @@ impl Store {
         })
     }
 
-    /// Ends the metadata in order: all of it is in one snapshot that no log follows. Durable when it returns. Changes
-    /// after it are refused. Nothing to do where a write failed before: the next start finds out what there is.
+    /// Ends the metadata in order: all of it is in one snapshot that no log follows. Durable when it returns. Changes after it
+    /// are refused. Does nothing if a write failed before: the next start reads what the disk has.
     pub(crate) fn close(&self) -> Result<(), MetadataError> {
-        let mut writer = self.standing.turn(&self.writer);
+        let mut writer = self.standing.lock(&self.writer);
         if writer.is_closed || writer.poison.is_some() {
             return Ok(());
         }
@@ -211,33 +209,32 @@ impl Store {
         Ok(())
     }
 
-    /// Directories of topics that an owner has given up with their metadata, and that are still there.
+    /// Directories of topics that were given up with the metadata, and that are still there.
     pub(crate) fn set_aside(&self) -> &[PathBuf] {
         self.unknown.aside()
     }
 
-    /// Whether there may have been topics that the image does not know, so that nothing may be deleted because it
-    /// belongs to none.
+    /// Whether there may have been topics that the image does not know, so that files without a topic must not be deleted.
     pub(crate) fn may_lack_topics(&self) -> bool {
         self.may_lack_changes || self.unknown.is_in_doubt() || !self.absent_dirs().is_empty()
     }
 
-    /// Log dirs that are away, by their paths, and why: nothing may be made there, and their partitions are offline.
+    /// Log dirs that are away, by their paths, each with the reason. Nothing may be made there, and their partitions are offline.
     pub(crate) fn absent_dirs(&self) -> &BTreeMap<PathBuf, String> {
         self.absent.reasons()
     }
 
-    /// What the metadata says now.
+    /// The metadata now.
     pub(crate) fn image(&self) -> Arc<Image> {
         self.image.load_full()
     }
 
-    /// What it says of the cluster now.
+    /// The cluster's half now.
     pub(crate) fn cluster(&self) -> Arc<ClusterImage> {
         Arc::clone(&self.image.load().cluster)
     }
 
-    /// What it says of this node now.
+    /// This node's half now.
     pub(crate) fn node(&self) -> Arc<NodeImage> {
         Arc::clone(&self.image.load().node)
     }
@@ -253,10 +250,10 @@ impl Store {
     }
 
     /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new
-    /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk: for a start and for work that
-    /// blocks in any case. Requests propose.
+    /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk: only for a start, and for
+    /// work that blocks in any case. Requests propose.
     pub(crate) fn change<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> Result<T, MetadataError> {
-        let mut writer = self.standing.turn(&self.writer);
+        let mut writer = self.standing.lock(&self.writer);
         if let Some(reason) = &writer.poison {
             return Err(MetadataError::Poisoned(reason.clone()));
         }
@@ -279,16 +276,16 @@ impl Store {
             self.snapshot(&mut writer, &image);
         }
         drop(writer);
-        // Before anything is served or given out that they count. A log dir that hangs holds up nobody else's changes.
+        // Before anything that they count is served or given out. A log dir that hangs holds up no other change.
         if !is_marked {
             self.marks.write(&self.env, &self.image());
         }
         Ok(outcome)
     }
 
-    /// Adds a queue of this machine to what everyone sees, or says why it cannot be a topic. Nothing of it is kept.
+    /// Adds a queue of this machine to the image, or says why it cannot be a topic. It is not written down.
     pub(crate) fn mount(&self, name: &str, id: TopicId) -> Result<(), TopicError> {
-        // Changes are made one after the other.
+        // Keeps changes out: the image is replaced.
         let _writer = self.writer.lock();
         self.draft().check_new_name(name)?;
         let mut image = Image::clone(&self.image());
@@ -300,19 +297,19 @@ impl Store {
         Ok(())
     }
 
-    /// What holds for log dirs while no client has said which of them take no new partitions. Nothing of it is kept.
+    /// Sets the configuration's cordon, which holds while clients have set none. It is not written down.
     pub(crate) fn cordon_by_default(&self, cordon: Cordon) {
-        // Changes are made one after the other.
+        // Keeps changes out: the image is replaced.
         let _writer = self.writer.lock();
         let mut image = Image::clone(&self.image());
         image.node_mut().cordon_by_default(cordon);
         self.image.store(Arc::new(image));
     }
 
-    /// Looks whether the directory and the log are still where they were; otherwise nothing changes any more: no start
-    /// would find what is written there. Waits for the disk.
+    /// Checks that the directory and the log are still in place. Otherwise nothing changes any more: no start would find what
+    /// is written there. Waits for the disk.
     pub(crate) fn check_in_place(&self) {
-        let mut writer = self.standing.turn(&self.writer);
+        let mut writer = self.standing.lock(&self.writer);
         if writer.poison.is_some() || writer.is_closed {
             return;
         }
@@ -340,9 +337,9 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the copy of the snapshot for which there was no room, if there is some now. Blocks for the disk.
+    /// Tries again to write a copy of the snapshot that found no room. Blocks for the disk.
     pub(crate) fn write_copy(&self) {
-        let mut writer = self.standing.turn(&self.writer);
+        let mut writer = self.standing.lock(&self.writer);
         if writer.is_closed || writer.poison.is_some() {
             return;
         }
@@ -357,29 +354,28 @@ impl Store {
         }
     }
 
-    /// The error that keeps the copy of the snapshot older than the snapshot. Takes no lock of the writer.
+    /// The error that keeps the copy of the snapshot older than the snapshot. Does not wait for the writer.
     pub(crate) fn copy_trouble(&self) -> Option<String> {
         self.standing.copy_trouble()
     }
 
-    /// Nothing changes any more: something else that was written to the directory failed, so that nobody knows what the
-    /// disk holds.
+    /// Lets nothing change any more, because another write to the directory has failed: it is not known what the disk holds.
     pub(crate) fn fail(&self, error: &MetadataError) {
-        self.standing.turn(&self.writer).poison.get_or_insert_with(|| error.to_string());
+        self.standing.lock(&self.writer).poison.get_or_insert_with(|| error.to_string());
     }
 
-    /// Why nothing changes any more, if that is so. Waits for nobody: what comes of a change that is under way is not known.
+    /// Why nothing changes any more, if that is so. Does not wait for the writer: a change that is under way is not in it.
     pub(crate) fn failure(&self) -> Option<String> {
         self.standing.failure()
     }
 
-    /// Since when the disk of the directory has been waited for, by monotonic time, while it is: changes wait then. Waits
-    /// for nobody.
+    /// Since when the writer has been waiting for its disk, by monotonic time, if it is: changes wait then. Does not wait for
+    /// the writer.
     pub(crate) fn disk_asked_since(&self) -> Option<Duration> {
         self.standing.asked_since()
     }
 
-    /// Drafts a change and drops it: what would come of it.
+    /// Drafts a change, answers the outcome, and drops it.
     fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
         plan(&mut self.draft())
     }
@@ -393,13 +389,13 @@ impl Store {
         &self.marks
     }
 
-    /// The file that a log dir's disk has not written although it was asked to, if one does not answer.
+    /// The path of a mark whose log dir does not answer, if there is one.
     pub(crate) fn unanswered_mark(&self) -> Option<&Path> {
         self.marks.unanswered()
     }
 
     /// Begins the next generation. The change that led here is durable already, so a failure is not the caller's: it
-    /// is logged, and where the disk's state is unknown it poisons the writer. Otherwise the generation stays, and the
+    /// is logged, and poisons the writer if it leaves the disk's state unknown. Otherwise the generation stays, and the
     /// next snapshot is tried when its log has grown again.
     fn snapshot(&self, writer: &mut Writer, image: &Image) {
         let head = Head { generation: writer.head.generation + 1, ..writer.head.clone() };
@@ -447,7 +443,7 @@ impl Writer {
         })
     }
 
-    /// Changes nothing any more once nobody knows what the disk holds.
+    /// Poisons the writer if the failure leaves the disk's state unknown.
     fn note(&mut self, failure: &WriteFailure) {
         if failure.is_unknown {
             self.poison = Some(failure.error.to_string());

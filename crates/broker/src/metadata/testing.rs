@@ -1,4 +1,4 @@
-//! Images and options for tests of what is built on them.
+//! Images and options for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -21,14 +21,14 @@ pub(crate) fn image(dirs: usize) -> Image {
     image
 }
 
-/// Where a log dir has a partition.
+/// The path of a partition in a log dir.
 pub(crate) fn partition_path(log_dir: &str, id: TopicId, partition: &str) -> PathBuf {
     let hex = format!("{:032x}", u128::from_be_bytes(id.0));
     let topic = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
     Path::new(log_dir).join(topic).join(partition)
 }
 
-/// Node 1 with these log dirs, of whichever cluster.
+/// Node 1 with these log dirs, of any cluster.
 pub(crate) fn options(dirs: &[&str]) -> StoreOptions {
     StoreOptions {
         dir: "/meta".into(),
@@ -38,7 +38,7 @@ pub(crate) fn options(dirs: &[&str]) -> StoreOptions {
     }
 }
 
-/// The first producer id of a block that is set aside.
+/// The first producer id of a new block.
 pub(crate) fn producer_id(store: &Store) -> Result<i64, MetadataError> {
     store.change(|draft| draft.reserve_producer_ids(PRODUCER_IDS_BLOCK))
 }

@@ -1,6 +1,6 @@
-//! `riverrun log verify` for what the log does not own: the metadata directory, and identity and mark of a log dir.
+//! `riverrun log verify` for files that the log does not own: the metadata directory, and identity and mark of a log dir.
 //!
-//! Reads as a start does, and changes nothing: a torn tail stays, and what an interrupted start has left as well.
+//! Reads as a start does, and changes nothing: a torn tail stays, and so do the files of an interrupted start.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,16 +19,16 @@ use super::node::unknown::UnknownTopics;
 use super::node::{journals, log_dirs};
 use super::store;
 
-/// Something that is wrong with a metadata file.
+/// A flaw of a metadata file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataFinding {
     /// The file.
     pub path: PathBuf,
-    /// Where in it; 0 where the whole of it is meant.
+    /// The byte where it is; 0 for the whole file.
     pub position: u64,
-    /// What is wrong there.
+    /// The text of the flaw.
     pub what: String,
-    /// A crash has left it while a change was written that was never answered; the next start cuts it off.
+    /// A crash has left the beginning of a change that was never answered; the next start cuts it off.
     pub is_torn_tail: bool,
 }
 
@@ -43,9 +43,9 @@ impl MetadataFinding {
     }
 }
 
-/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. Of
-/// `log_dirs`, those that belong to it are searched for topics and partitions that it does not know, and for marks of more
-/// than it tells of. An error means that the system cannot read.
+/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. Those of
+/// `log_dirs` that belong to it are searched for topics and partitions that it does not know, and for marks that are ahead
+/// of it. An error means that the system cannot read.
 pub fn verify_metadata(
     env: &Env,
     dir: &Path,
@@ -71,7 +71,7 @@ pub fn verify_metadata(
     Ok(findings)
 }
 
-/// The partitions that the metadata in `dir` has; none if it does not read.
+/// The partitions that the metadata in `dir` has; none if it cannot be read.
 pub fn named_partitions(env: &Env, dir: &Path) -> BTreeSet<PartitionId> {
     let Ok(store::Verified { image: Some(image), .. }) = store::verify(env, dir) else {
         return BTreeSet::new();
@@ -85,7 +85,7 @@ pub fn named_partitions(env: &Env, dir: &Path) -> BTreeSet<PartitionId> {
 
 fn unknown(found: &UnknownTopics) -> impl Iterator<Item = MetadataFinding> {
     let lost = |path: &PathBuf, what: &str| {
-        let what = format!("a {what} that the metadata does not know: it has lost it");
+        let what = format!("a {what} that the metadata does not know: the metadata has lost it");
         MetadataFinding::damage(path.clone(), 0, what)
     };
     let topics = found.topics().map(move |path| lost(path, "topic"));
@@ -99,7 +99,7 @@ fn given_up(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> impl Iterator<Ite
     })
 }
 
-/// Checks the file in the log dir `dir` that says whose it is.
+/// Checks the identity file in the log dir `dir`.
 pub fn verify_identity(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
     let path = dir.join(log_dirs::IDENTITY_FILE);
     let what = match log_dirs::read_identity(env, dir)? {
@@ -110,12 +110,12 @@ pub fn verify_identity(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, Me
     Ok(vec![MetadataFinding::damage(path, 0, what)])
 }
 
-/// Checks the file in the log dir `dir` that remembers how far the metadata has come, if there is one.
+/// Checks the metadata mark in the log dir `dir`, if there is one.
 pub fn verify_mark(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
     marks::verify(env, dir).into_iter().map(finding).collect()
 }
 
-/// What an error of reading says of the files, if it says something of them.
+/// The finding of a read error, if it is a flaw of a file.
 fn finding(error: MetadataError) -> Result<MetadataFinding, MetadataError> {
     match error {
         MetadataError::File { path, source } => {
@@ -126,7 +126,7 @@ fn finding(error: MetadataError) -> Result<MetadataFinding, MetadataError> {
         MetadataError::Lost { source, .. } => finding(*source),
         MetadataError::Older { has, mark, told, .. } => {
             let what =
-                format!("the metadata is older than this mark: it tells of {has}, and the mark of {told}");
+                format!("the metadata is older than this mark: it says {has}, and the mark says {told}");
             Ok(MetadataFinding::damage(mark, 0, what))
         }
         MetadataError::Content { path, reason } => Ok(MetadataFinding::damage(path, 0, reason)),

@@ -138,7 +138,7 @@ fn a_damaged_journal_file_stops_a_start_only_if_the_server_was_not_stopped_in_or
     let topic = create(&broker, "kept");
     append(&broker, &topic);
     broker.logs.close().expect("settled");
-    broker.journals.finish().expect("written");
+    broker.journals.note_settled().expect("written");
     broker.catalog.store().close().expect("written");
     drop(broker);
     damage_journal(&sim);
@@ -181,7 +181,7 @@ fn ended(is_killed: bool) -> (SimEnv, TopicId) {
         sim.fs.kill();
     } else {
         broker.logs.close().expect("settled");
-        broker.journals.finish().expect("written");
+        broker.journals.note_settled().expect("written");
         broker.catalog.store().close().expect("written");
     }
     drop(broker);
@@ -263,7 +263,7 @@ fn a_start_without_one_of_two_journals_names_the_ways_out_and_they_are_some() {
     let topic = create(&broker, "kept");
     append(&broker, &topic);
     broker.logs.close().expect("settled");
-    broker.journals.finish().expect("written");
+    broker.journals.note_settled().expect("written");
     broker.catalog.store().close().expect("written");
     drop(broker);
     let error = start_with(&sim, "/a,/dead").expect_err("no directory");

@@ -1,4 +1,4 @@
-//! The cluster's half of the image: topics, configs, producer ids, and what leader epochs count from.
+//! The cluster's half of the image: topics, configs, producer ids, and the origins of leader epochs.
 //!
 //! Pure. Knows no log dir: where partitions lie is the [node's half](super::node).
 
@@ -13,7 +13,7 @@ use super::shards::ShardedMap;
 use crate::config::{GroupOverrides, TopicOverrides};
 use crate::topic_names::collision_key;
 
-/// What a consumer group sets for itself.
+/// The configs that a consumer group sets for itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GroupConfigs {
     /// The group's id. Whether there is a group of this id does not matter.
@@ -22,7 +22,7 @@ pub(crate) struct GroupConfigs {
     pub(crate) configs: GroupOverrides,
 }
 
-/// What the metadata says of the cluster, at one moment.
+/// The cluster's half of the metadata, at one moment.
 ///
 /// Invariants: the three topic maps hold the same topics (the third only those whose name has `.` or `_`);
 /// `partition_count` is the sum over the topics that are not mounted; no partition has an origin beyond `starts`.
@@ -31,7 +31,7 @@ pub(crate) struct ClusterImage {
     id: Arc<str>,
     /// How often the node that leads the partitions has started.
     starts: i32,
-    /// Changes that were made before this start may be lost; 0: none are.
+    /// Changes made before this start may be lost; 0: none.
     lost_before: i32,
     producer_ids_end: i64,
     added_partitions: i64,
@@ -40,7 +40,7 @@ pub(crate) struct ClusterImage {
     by_name: ShardedMap<Arc<str>, Arc<Topic>>,
     by_id: ShardedMap<TopicId, Arc<Topic>>,
     by_collision_key: ShardedMap<Arc<str>, Arc<str>>,
-    /// What consumer groups set for themselves, with their ids. One that sets nothing is not here.
+    /// Groups that set configs for themselves, by id.
     group_configs: ShardedMap<Arc<str>, Arc<GroupConfigs>>,
 }
 
@@ -71,20 +71,20 @@ impl ClusterImage {
         self.starts
     }
 
-    /// Changes that were made before this start may be lost; 0: none are.
+    /// Changes made before this start may be lost; 0: none.
     pub(super) fn lost_before(&self) -> i32 {
         self.lost_before
     }
 
-    /// The leader epoch of a partition of this topic: 0 when it came to be, and one more with each start since. Unknown if
-    /// there is no such partition in a log dir.
+    /// The leader epoch of a partition of this topic: 0 when it came to be, and one more with each start since. Unknown for
+    /// a partition that lies in no log dir.
     pub(crate) fn leader_epoch(&self, topic: &Topic, partition: i32) -> LeaderEpoch {
         let origin = topic.origin(partition);
         origin.map_or(LeaderEpoch::UNKNOWN, |origin| LeaderEpoch(self.starts - origin))
     }
 
-    /// The origin of partitions that are added to this topic now. Where it was there before changes were lost, they may have
-    /// been there, too: the journal may have records of them, whose epochs they have to be above.
+    /// The origin of partitions that are added to this topic now. A topic that is older than a loss of changes may have had
+    /// them before: the journal may have records of them, and the new epochs have to be above the epochs of these.
     pub(super) fn origin_of_more(&self, topic: &Topic) -> i32 {
         let may_have_been_there = topic.origin(0).is_some_and(|origin| origin < self.lost_before);
         if may_have_been_there { 0 } else { self.starts }
@@ -112,12 +112,12 @@ impl ClusterImage {
         topics
     }
 
-    /// What the consumer group of this id sets for itself, if it sets something.
+    /// The configs that the consumer group of this id sets for itself, if any.
     pub(crate) fn group_configs(&self, group_id: &str) -> Option<&GroupOverrides> {
         self.group_configs.get(group_id).map(|group| &group.configs)
     }
 
-    /// All groups that set something for themselves, in no useful order.
+    /// All groups that set configs for themselves, in no useful order.
     pub(crate) fn configured_groups(&self) -> impl Iterator<Item = &Arc<GroupConfigs>> {
         self.group_configs.values()
     }
@@ -136,7 +136,7 @@ impl ClusterImage {
         self.topics_generation
     }
 
-    /// How many partitions were ever added to topics that were there.
+    /// How many partitions were ever added to existing topics.
     pub(crate) fn added_partitions(&self) -> i64 {
         self.added_partitions
     }
@@ -151,7 +151,7 @@ impl ClusterImage {
         self.by_collision_key.get(&*collision_key(name)?)
     }
 
-    /// The node starts for the `starts`-th time.
+    /// Counts the `starts`-th start of the node.
     pub(super) fn start(&mut self, starts: i32) -> Result<(), String> {
         if starts <= self.starts {
             return Err(format!("start {starts} comes after start {}", self.starts));
@@ -198,9 +198,9 @@ impl ClusterImage {
         self.add_topic(Topic::new(id, name, partitions, configs, starts))
     }
 
-    /// Adds a queue of this machine, whose name and id no topic has. Nothing of it goes into the log.
+    /// Adds a queue of this machine, whose name and id no topic has. The metadata log does not know it.
     pub(super) fn mount(&mut self, name: &str, id: TopicId) {
-        self.add_topic(Topic::mounted(id, name)).expect("whoever mounts has checked name and id");
+        self.add_topic(Topic::mounted(id, name)).expect("the store has checked name and id");
     }
 
     pub(super) fn remove_topic(&mut self, id: TopicId) -> Result<(), String> {

@@ -43,7 +43,7 @@ fn a_name_that_differs_only_in_dots_and_underscores_is_refused() {
 }
 
 #[test]
-fn nothing_is_in_the_way_of_the_topic_of_offsets() {
+fn offsets_topic_is_made_beside_a_similar_name() {
     let env = SimEnv::new(1).env();
     let mut draft = Draft::new(&image(1), &*env.random);
     for like_it in ["__consumer.offsets", "._consumer_offsets"] {
@@ -130,7 +130,7 @@ fn configs_that_stay_the_same_cost_no_record() {
     assert_eq!(draft.into_parts().1.len(), 2);
 }
 
-/// What a group sets for itself.
+/// Configs of a group with this interval.
 fn own_configs(heartbeat_interval_ms: &str) -> GroupOverrides {
     [("consumer.heartbeat.interval.ms".to_owned(), heartbeat_interval_ms.to_owned())].into()
 }
@@ -208,7 +208,7 @@ fn random_ids_are_never_kafkas_sentinels_nor_begin_with_a_dash() {
 }
 
 #[test]
-fn no_partition_goes_to_a_closed_dir_and_none_is_made_if_all_are() {
+fn closed_dirs_get_no_partitions_even_if_all_are_closed() {
     let env = SimEnv::new(1).env();
     let mut draft = Draft::new(&image(3), &*env.random);
     draft.avoid([0, 2].into());

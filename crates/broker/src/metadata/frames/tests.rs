@@ -53,7 +53,7 @@ fn file_prefix_len(count: usize) -> usize {
 }
 
 #[test]
-fn sectors_of_the_last_frame_that_were_not_written_are_a_torn_tail() {
+fn unwritten_sectors_of_the_last_frame_are_a_torn_tail() {
     let bytes = long_file();
     let last = file_prefix_len(3);
     for hole in last / SECTOR_BYTES..bytes.len().div_ceil(SECTOR_BYTES) {

@@ -1,9 +1,9 @@
-//! Known log dirs that are away at a start: the disk of one is not mounted, so that its path is missing or an empty mount
-//! point, or the server has no right to it.
+//! Known log dirs that are away at a start: the path is missing or an empty mount point, because its disk is not mounted,
+//! or the server has no right to it.
 //!
-//! One that is away has failed until a start that finds it; the others go on, and without any the start is refused. Its path
-//! is left as it is: what was made there would lie on another disk, and hide below the right one later. If a file in it
-//! says that its records are lost and that the owner knows, it is not away but empty, and begins anew.
+//! A log dir that is away has failed until a start finds it. The others go on; without any the start is refused. Its path
+//! is left as it is: anything made there would lie on another disk, and hide below the right one later. A path with a
+//! file that gives its records up is not away but empty, and begins anew.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use super::NodeImage;
 use super::log_dirs::{ACCEPT_LOSS_FILE, holds_topic_directories, read_identity};
 use crate::metadata::error::MetadataError;
 
-/// Log dirs that are away, by their paths, and why.
+/// Log dirs that are away, by their paths, each with the reason.
 #[derive(Debug)]
 pub(crate) struct AbsentDirs(BTreeMap<PathBuf, String>);
 
@@ -32,7 +32,7 @@ impl AbsentDirs {
         }
     }
 
-    /// Each of them, and why.
+    /// The paths, each with the reason.
     pub(crate) fn reasons(&self) -> &BTreeMap<PathBuf, String> {
         &self.0
     }
@@ -41,13 +41,13 @@ impl AbsentDirs {
         self.0.contains_key(path)
     }
 
-    /// Those of the configured directories that are there.
+    /// The configured directories that are there.
     pub(crate) fn present(&self, configured: &[PathBuf]) -> Vec<PathBuf> {
         configured.iter().filter(|path| !self.contains(path)).cloned().collect()
     }
 }
 
-/// Why the log dir that lay at `path` at the last start is away, if that is so and partitions lie in it.
+/// The reason why the log dir that lay at `path` at the last start is away, if it is and partitions lie in it.
 fn absence(env: &Env, node: &NodeImage, configured: &[PathBuf], path: &Path) -> Option<String> {
     let index = node.log_dirs().iter().position(|dir| dir.path == path)?;
     let partitions = partitions_in(node, index);
@@ -61,24 +61,24 @@ fn absence(env: &Env, node: &NodeImage, configured: &[PathBuf], path: &Path) -> 
     Some(missing.reason(partitions))
 }
 
-/// Those of deleted topics whose files may still be there count, too: that they are gone must not be concluded from their
-/// disk's being so.
+/// How many partitions lie in a log dir. Those of deleted topics count while their files may be there: a missing disk does
+/// not prove that they are gone.
 pub(crate) fn partitions_in(node: &NodeImage, dir: usize) -> u64 {
     let doomed = node.doomed().values().flat_map(|dirs| dirs.iter());
     let doomed = doomed.filter(|other| usize::from(**other) == dir).count() as u64;
     node.log_dirs()[dir].partition_count + doomed
 }
 
-/// What is seen in the place of a log dir.
+/// Why no log dir is seen at a path.
 pub(crate) enum Missing {
-    /// No log dir.
+    /// None is there, for this reason.
     Gone(&'static str),
-    /// The system does not let the server see what is there.
+    /// The server may not look there, for this reason.
     Forbidden(String),
 }
 
 impl Missing {
-    /// Why a log dir in which so many partitions lie cannot be used, with the way out.
+    /// Why a log dir with this many partitions cannot be used, with the way out.
     pub(crate) fn reason(&self, partitions: u64) -> String {
         match self {
             Self::Forbidden(why) => {
@@ -95,7 +95,7 @@ impl Missing {
     }
 }
 
-/// What is seen in the place of a log dir, if none is there.
+/// Looks for a log dir at `path`. `None`: one is there, or its disk does not answer.
 pub(crate) fn missing(env: &Env, path: &Path) -> Option<Missing> {
     match is_there(env, path) {
         Ok(false) => Some(Missing::Gone("it is empty")),
@@ -105,14 +105,14 @@ pub(crate) fn missing(env: &Env, path: &Path) -> Option<Missing> {
                 let why = format!("the server may not look into it ({}: {source})", path.display());
                 Some(Missing::Forbidden(why))
             }
-            // A disk that does not answer is told of by those who need it.
+            // A disk that does not answer is reported by those who use it.
             _ => None,
         },
         Ok(true) | Err(_) => None,
     }
 }
 
-/// Whether the directory says whose it is, holds records, or says that they are lost.
+/// Whether the directory has an identity, records, or a file that gives them up.
 fn is_there(env: &Env, path: &Path) -> Result<bool, MetadataError> {
     let accepts = path.join(ACCEPT_LOSS_FILE);
     Ok(read_identity(env, path)?.is_some()

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use riverrun_env::FileSystem;
 
-/// Makes the directory and those above it, from above; each is durable before the next is made. So one that is there
-/// and not durable, because whoever made it was killed, is the lowest that is there: it is made durable, too.
+/// Makes the directory and those above it, topmost first; each is durable before the next is made. So of those that a
+/// killed process has made, only the lowest may not be durable yet: it is synced, too.
 pub(crate) fn make_durable(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut at = path;
@@ -25,8 +25,8 @@ pub(crate) fn make_durable(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory that cannot be synced for this reason is none in which we have made another: we may not open it,
-/// or its file system is read-only or knows no such sync.
+/// Whether this error of a sync shows that we have made nothing in the directory: we may not open it, or its file system
+/// is read-only or knows no such sync.
 fn cannot_be_ours(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_somebody_was_killed_over_survives_when_it_is_made_again() {
+    fn directory_made_again_after_a_kill_survives_a_power_cut() {
         for stop in 0..8 {
             let sim = SimEnv::new(1);
             sim.fs.stop_after(stop);

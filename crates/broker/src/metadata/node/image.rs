@@ -1,4 +1,4 @@
-//! The node's half of the image: its log dirs, what lies in each, and which of them take no new partitions.
+//! The node's half of the image: its log dirs, the partitions in each, and which of them take no new partitions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use riverrun_types::{NodeId, PartitionId, TopicId};
 use crate::cordon::Cordon;
 use crate::metadata::shards::ShardedMap;
 
-/// Log dirs at most of which is remembered that their records were given up.
+/// Upper bound of log dirs that were given up and are remembered.
 pub(crate) const GIVEN_UP_DIRS_MAX: usize = 1024;
 
 /// A directory of records.
@@ -17,28 +17,29 @@ pub(crate) const GIVEN_UP_DIRS_MAX: usize = 1024;
 pub(crate) struct LogDir {
     /// Its identity, which also stands in the directory itself.
     pub(crate) id: String,
-    /// Where it was found at the last start.
+    /// Its path at the last start.
     pub(crate) path: PathBuf,
     /// How many partitions it holds.
     pub(crate) partition_count: u64,
 }
 
-/// What the metadata says of this node, at one moment.
+/// The node's half of the metadata, at one moment.
 ///
-/// Invariants: each log dir exists that holds a partition or a deleted one, or is cordoned; no topic is both placed and
+/// Invariants: each index in `placements`, `doomed` and the cordons is that of a log dir; no topic is both placed and
 /// doomed; a log dir's `partition_count` is how often `placements` name it.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeImage {
     id: NodeId,
     log_dirs: Vec<LogDir>,
-    /// Ids of log dirs whose records were given up, and the start at which they were. The oldest ones go at the bound.
+    /// Ids of log dirs that were given up, and the start of each loss. At [`GIVEN_UP_DIRS_MAX`] the oldest goes.
     given_up_dirs: Arc<BTreeMap<String, i32>>,
-    /// What clients have said, and what holds where they have said nothing, which is not in the metadata log.
+    /// The clients' cordon, if they have set one.
     cordon: Option<Cordon>,
+    /// The configuration's cordon, which is not in the metadata log.
     default_cordon: Cordon,
     /// The log dir of each partition of each topic.
     placements: ShardedMap<TopicId, Arc<[u16]>>,
-    /// Log dirs of the partitions of topics that were deleted and whose files may still be there.
+    /// Log dirs of the partitions of deleted topics whose files may still be there.
     doomed: Arc<BTreeMap<TopicId, Arc<[u16]>>>,
 }
 
@@ -55,7 +56,6 @@ impl NodeImage {
         }
     }
 
-    /// This node.
     pub(crate) fn id(&self) -> NodeId {
         self.id
     }
@@ -70,22 +70,22 @@ impl NodeImage {
         self.log_dirs.iter().map(|dir| dir.path.as_path()).collect()
     }
 
-    /// Log dirs whose records were given up, and the start at which each was.
+    /// Ids of log dirs that were given up, and the start of each loss.
     pub(crate) fn given_up_dirs(&self) -> &BTreeMap<String, i32> {
         &self.given_up_dirs
     }
 
-    /// The start at which the records of the log dir of this id were given up, if they were.
+    /// The start at which the log dir of this id was given up, if it was.
     pub(crate) fn given_up_at(&self, id: &str) -> Option<i32> {
         self.given_up_dirs.get(id).copied()
     }
 
-    /// The log dirs of a topic's partitions, in the order of the partitions; none of a topic that has no files here.
+    /// The log dirs of a topic's partitions, in the order of the partitions; empty for a topic without files here.
     pub(crate) fn placement(&self, topic: TopicId) -> &[u16] {
         self.placements.get(&topic).map_or(&[], |dirs| &**dirs)
     }
 
-    /// The same, each with its partition.
+    /// The partitions of a topic, each with its log dir.
     pub(crate) fn placed(&self, topic: TopicId) -> impl Iterator<Item = (PartitionId, usize)> {
         let dirs = (0..).zip(self.placement(topic));
         dirs.map(move |(index, dir)| (PartitionId { topic, index }, usize::from(*dir)))
@@ -102,27 +102,27 @@ impl NodeImage {
         self.holding_cordon().covers(log_dir)
     }
 
-    /// What clients have said of cordoned log dirs, if they have.
+    /// The clients' cordon, if they have set one.
     pub(crate) fn cordon(&self) -> Option<&Cordon> {
         self.cordon.as_ref()
     }
 
-    /// What holds: the clients' word, else the configuration's.
+    /// The cordon that holds: the clients', else the configuration's.
     pub(crate) fn holding_cordon(&self) -> &Cordon {
         self.cordon.as_ref().unwrap_or(&self.default_cordon)
     }
 
-    /// What holds where clients have said nothing. Nothing of it goes into the log.
+    /// Sets the configuration's cordon, which holds while clients have set none. The metadata log does not get it.
     pub(crate) fn cordon_by_default(&mut self, cordon: Cordon) {
         self.default_cordon = cordon;
     }
 
-    /// Topics that were deleted and whose files may still be there, with the log dir of each partition.
+    /// Deleted topics whose files may still be there, with the log dir of each partition.
     pub(crate) fn doomed(&self) -> &BTreeMap<TopicId, Arc<[u16]>> {
         &self.doomed
     }
 
-    /// How many of these topics may still have files in the log dir of this index.
+    /// How many deleted topics may still have files in the log dir of this index.
     pub(crate) fn doomed_in(&self, log_dir: u16) -> usize {
         self.doomed.values().filter(|dirs| dirs.contains(&log_dir)).count()
     }
@@ -147,7 +147,7 @@ impl NodeImage {
         Ok(())
     }
 
-    /// Another directory takes the place of a log dir, at this start.
+    /// Puts another directory in the place of a log dir, at this start.
     pub(crate) fn replace_log_dir(&mut self, index: u16, id: String, start: i32) -> Result<(), String> {
         let had_records = self.is_needed(index);
         let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir was replaced")?;
@@ -167,7 +167,7 @@ impl NodeImage {
         }
     }
 
-    /// Everything that names log dirs by their index goes with those behind the one that is removed.
+    /// Removes a log dir. Those behind it get the index before their own, in everything that names them by it.
     pub(crate) fn remove_log_dir(&mut self, index: u16) -> Result<(), String> {
         if usize::from(index) >= self.log_dirs.len() {
             return Err("an unknown log dir was removed".to_owned());
@@ -206,7 +206,7 @@ impl NodeImage {
         Ok(())
     }
 
-    /// A topic was deleted. Its files may still be there.
+    /// Dooms a topic that was deleted: its files may still be there.
     pub(crate) fn doom_placed(&mut self, topic: TopicId) {
         let Some(dirs) = self.placements.remove(&topic) else { return };
         for dir in &*dirs {
@@ -215,14 +215,14 @@ impl NodeImage {
         Arc::make_mut(&mut self.doomed).insert(topic, dirs);
     }
 
-    /// A topic that was deleted may still have files in these log dirs.
+    /// Dooms a topic that was deleted and may still have files in these log dirs.
     pub(crate) fn doom(&mut self, topic: TopicId, dirs: Vec<u16>) -> Result<(), String> {
         self.check_dirs(&dirs)?;
         Arc::make_mut(&mut self.doomed).insert(topic, dirs.into());
         Ok(())
     }
 
-    /// The files of a deleted topic are gone.
+    /// Forgets a doomed topic whose files are gone.
     pub(crate) fn forget_doomed(&mut self, topic: TopicId) {
         Arc::make_mut(&mut self.doomed).remove(&topic);
     }

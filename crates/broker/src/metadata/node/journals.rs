@@ -1,11 +1,11 @@
-//! Which journals hold records of this server: `<data>/meta/journals`, a small file that is replaced atomically.
+//! The list of journals that hold records of this server: `<data>/meta/journals`, a small file that is replaced atomically.
 //!
-//! A record that was acked may lie in a journal only, until it has been settled, and which journal that is follows from
-//! their number and order. So the file says which journals there are and whether all that they held was settled when the
-//! server stopped. Unless it was, a start with others is refused, and so is one without a journal whose disk is not
-//! mounted or that somebody emptied. Journals are told by their ids: a data directory may be moved or copied as it is.
-//! The file is kept twice; what the copy says of a stop in order may be out of date and counts for nothing.
-//! An owner who has lost a journal for good says so with a file [`ACCEPT_LOSS_FILE`] beside the list.
+//! An acked record may lie in a journal only, until it is settled; the number and order of the journals decide in which.
+//! So the file lists them, and says whether all that they held was settled when the server stopped. Unless it was, a
+//! start is refused with other journals, and without one whose disk is not mounted or that was emptied. Journals are known
+//! by their ids: a data directory may be moved or copied as it is. The file is kept twice; that all is settled is believed
+//! from the file only, because the copy may be older. An owner who has lost a journal for good accepts that by a file
+//! [`ACCEPT_LOSS_FILE`] beside the list.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,9 @@ const FILE: &str = "journals";
 const WHAT: &str = "list of journals";
 /// Ending of a journal's files.
 const JOURNAL_SUFFIX: &str = ".journal";
-/// In a journal's directory: held by the server that uses it.
+/// In a journal's directory: locked by the server that uses it.
 const LOCK_FILE: &str = "lock";
-/// Such a file in bytes at most.
+/// Upper bound of the list in bytes.
 const BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,16 +58,16 @@ struct Left {
 
 /// The list in use.
 ///
-/// Invariants: `content` is what the file says, synced. It names the journals that are in use, and says that they are
-/// not settled from [`Self::begin`] to [`Self::finish`]. The file and its copy are written with `content` locked.
+/// Invariants: `content` is the synced content of the file. It names the journals that are in use, and says that they are
+/// not settled from [`Self::begin`] to [`Self::note_settled`]. The file and its copy are written with `content` locked.
 #[derive(Debug)]
 pub(crate) struct JournalRegistry {
     env: Env,
     path: PathBuf,
     content: Mutex<Content>,
-    /// The copy of what was written last, while there is no room for it.
+    /// The copy of the last content, while there is no room for it.
     behind: Mutex<Option<Behind>>,
-    /// The file has to be written anew whatever it should say.
+    /// The file cannot be read: it is written anew even if `content` stays.
     is_damaged: bool,
     accepts_loss: bool,
 }
@@ -84,7 +84,7 @@ impl JournalRegistry {
             Ok(Some(copies::Read { value, flaw: None })) => (value, false),
             Ok(Some(copies::Read { value, .. })) => (Content { is_settled: false, ..value }, true),
             Err(flaw) if accepts_loss => {
-                tracing::error!(error = %flaw, "nobody knows which journals there were, and the owner accepts that");
+                tracing::error!(error = %flaw, "the list of journals cannot be read, and its owner accepts the loss");
                 (Content::default(), true)
             }
             Err(flaw) => return Err(without_list(dir, flaw)),
@@ -93,8 +93,8 @@ impl JournalRegistry {
         Ok(Self { env: env.clone(), path, content, behind, is_damaged, accepts_loss })
     }
 
-    /// The ids of the journals in these directories of which it is known that everything in them was settled when the
-    /// server stopped, and that no server has used them since. Only before [`Self::begin`].
+    /// The ids of the journals in these directories in which everything was settled when the server stopped, and that no
+    /// server has used since; `None` for the others. Only before [`Self::begin`].
     pub(crate) fn settled(&self, dirs: &[PathBuf]) -> Vec<Option<JournalId>> {
         let content = self.content.lock();
         let id = |dir: &PathBuf| {
@@ -104,7 +104,7 @@ impl JournalRegistry {
         dirs.iter().map(id).collect()
     }
 
-    /// What can be done if one of the journals cannot be opened, and what is lost by it. Only before [`Self::begin`].
+    /// The way out if one of the journals cannot be opened, and the loss that it brings. Only before [`Self::begin`].
     pub(crate) fn way_out(&self) -> String {
         let content = self.content.lock();
         let others = "Bring its disk back and start again; or name another, empty directory in its place in journal.dirs";
@@ -118,8 +118,8 @@ impl JournalRegistry {
         )
     }
 
-    /// Writes down that these journals are in use, durably. `ids` are those of the journals that hold records, or have
-    /// held some. Refuses them while records may lie in others, or in the same in another order.
+    /// Writes down that these journals are in use, durably. `ids` are those of the journals that hold or have held records.
+    /// Refuses them while records may lie in others, or in the same in another order.
     pub(crate) fn begin(&self, dirs: &[PathBuf], ids: &[Option<String>]) -> Result<(), MetadataError> {
         let mut content = self.content.lock();
         let journals: Vec<Known> =
@@ -150,8 +150,8 @@ impl JournalRegistry {
         Ok(())
     }
 
-    /// The files of journals that were in use up to a clean stop and are not any more. Nothing is said of those that
-    /// another server uses, which may be a copy of this one.
+    /// The files of journals that were in use up to a stop in order and are not any more. Journals that another server uses,
+    /// perhaps a copy of this one, are left out.
     fn left_behind(&self, before: &Content, now: &[Known]) -> Vec<Left> {
         let is_gone = |known: &&Known| {
             let is_same = |journal: &Known| journal.dir == known.dir || journal.id == known.id;
@@ -161,7 +161,7 @@ impl JournalRegistry {
         gone.filter_map(|known| self.left_in(&known.dir)).collect()
     }
 
-    /// What is wrong with such a directory is not worth an error.
+    /// The files of the journal in `dir`, unless a server uses them. Errors are ignored.
     fn left_in(&self, dir: &Path) -> Option<Left> {
         let entries = self.env.fs.read_dir(dir).ok()?;
         let is_file = |entry: &&DirEntry| entry.name.to_string_lossy().ends_with(JOURNAL_SUFFIX);
@@ -171,8 +171,8 @@ impl JournalRegistry {
         (!files.is_empty()).then(|| Left { dir: dir.to_owned(), files: files.len(), bytes })
     }
 
-    /// Writes down that a journal holds records now, unless that is written already. Called before the first of them is
-    /// acked. If there is no space for it nothing has changed, and it may be tried again.
+    /// Writes down that a journal holds records now, unless the list says so. Called before the first of them is acked. A lack
+    /// of space changes nothing, and the call may be repeated.
     pub(crate) fn note_used(&self, index: usize, id: &str) -> Result<(), JournalError> {
         let mut content = self.content.lock();
         if content.journals.get(index).is_none_or(|known| known.id.as_deref() == Some(id)) {
@@ -187,8 +187,8 @@ impl JournalRegistry {
         })
     }
 
-    /// Writes down that every record is in the segments, so that the journals may be others at the next start.
-    pub(crate) fn finish(&self) -> Result<(), MetadataError> {
+    /// Writes down that every record is in the segments, so that the next start may have other journals.
+    pub(crate) fn note_settled(&self) -> Result<(), MetadataError> {
         let mut content = self.content.lock();
         let settled = Content { is_settled: true, ..content.clone() };
         self.replace(&mut content, settled).map_err(|error| self.not_written(error))
@@ -210,8 +210,8 @@ impl JournalRegistry {
         Ok(())
     }
 
-    /// Writes the copy of the list for which there was no room, if there is some now. Blocks for the disk. An error means
-    /// that nobody knows what the disk holds.
+    /// Tries again to write a copy of the list that found no room. Blocks for the disk. After an error it is not known what
+    /// the disk holds.
     pub(crate) fn write_copy(&self) -> Result<(), MetadataError> {
         let _content = self.content.lock();
         let Some(behind) = self.behind.lock().take() else { return Ok(()) };
@@ -221,18 +221,18 @@ impl JournalRegistry {
         Ok(())
     }
 
-    /// What keeps the copy of the list from being as new as that.
+    /// Why the copy of the list is older than the list, if it is.
     pub(crate) fn copy_trouble(&self) -> Option<String> {
         self.behind.lock().as_ref().map(Behind::trouble)
     }
 }
 
-/// What is wrong with the list in `dir`, if there is one.
+/// The flaws of the list in `dir`, if there is one.
 pub(crate) fn verify(env: &Env, dir: &Path) -> Vec<MetadataError> {
     copies::verify(env, &dir.join(FILE), BYTES_MAX, parse).1
 }
 
-/// The journals that the list in `dir` names and that are none of `seen`, as far as they hold records.
+/// The journals with records that the list in `dir` names and that are none of `seen`.
 pub(crate) fn unseen(env: &Env, dir: &Path, seen: &[PathBuf]) -> Vec<UnseenDir> {
     let (content, flaws) = copies::verify(env, &dir.join(FILE), BYTES_MAX, parse);
     let Some(mut content) = content else { return Vec::new() };
@@ -268,8 +268,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Content, MetadataError> {
 }
 
 impl Content {
-    /// Where journal number `at` is, of this `id`, unless nobody misses it or all is told with what lies there, which
-    /// `is_seen`.
+    /// The place of journal number `at`, which has this `id`. `None`: no start misses it; or it `is_seen`, and the
+    /// findings of its directory say all.
     fn whereabouts(
         &self,
         env: &Env,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_that_hold_records_may_change_after_a_clean_stop_only() {
+    fn journals_with_records_may_change_only_after_a_clean_stop() {
         let sim = SimEnv::new(1);
         begin(&sim, &[("/a", None)]).expect("new").note_used(0, "j1").expect("written");
         sim.fs.crash();
@@ -353,20 +353,20 @@ mod tests {
             let error = begin(&sim, other).expect_err("not settled");
             assert!(error.contains("Start once with /a") && error.contains("accept-loss"), "{error}");
         }
-        begin(&sim, &[("/a", Some("j1"))]).expect("the same").finish().expect("written");
+        begin(&sim, &[("/a", Some("j1"))]).expect("the same").note_settled().expect("written");
         sim.fs.crash();
         begin(&sim, &[("/b", None), ("/c", None)]).expect("settled");
     }
 
     #[test]
-    fn a_journal_counts_as_settled_from_a_stop_in_order_to_the_next_start() {
+    fn journal_is_settled_from_a_stop_in_order_to_the_next_start() {
         let sim = SimEnv::new(1);
         let (id, dirs) = (JournalId([7; 16]), ["/a", "/b"].map(PathBuf::from));
         let text = id.to_string();
         let journals = [("/a", None), ("/b", Some(&*text))];
         let registry = begin(&sim, &journals).expect("new");
         assert_eq!(open(&sim).expect("read").settled(&dirs), [None, None], "in use");
-        registry.finish().expect("written");
+        registry.note_settled().expect("written");
         let [one, other] = dirs.clone();
         assert_eq!(open(&sim).expect("read").settled(&dirs), [None, Some(id)]);
         assert_eq!(open(&sim).expect("read").settled(&[other, one]), [Some(id), None]);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_may_be_moved_but_not_be_gone_nor_stand_in_anothers_place() {
+    fn journal_may_move_but_not_vanish_nor_change_its_order() {
         let sim = SimEnv::new(1);
         begin(&sim, &[("/a", Some("j1")), ("/b", Some("j2"))]).expect("new");
         sim.fs.crash();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_journal_that_was_moved_are_told_of_where_nobody_needs_them() {
+    fn unneeded_files_of_a_moved_journal_are_reported() {
         let sim = SimEnv::new(1);
         let registry = begin(&sim, &[("/a", Some("j1"))]).expect("new");
         for file in ["/a/00000000.journal", "/a/lock"] {
@@ -399,7 +399,7 @@ mod tests {
         let known = |dir: &str, id: Option<&str>| Known { dir: dir.into(), id: id.map(str::to_owned) };
         let left = |now: Known| registry.left_behind(&registry.content.lock(), &[now]);
         assert_eq!(left(known("/b", None)), [], "it may hold records");
-        registry.finish().expect("written");
+        registry.note_settled().expect("written");
         let files = Left { dir: "/a".into(), files: 1, bytes: 100 };
         assert_eq!(left(known("/b", None)), [files]);
         assert_eq!(
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damaged_byte_of_the_list_is_found_and_one_list_of_two_is_enough() {
+    fn damaged_byte_of_a_list_is_found_and_the_other_list_is_used() {
         let path: &Path = "/meta/journals".as_ref();
         let copy = copies::copy_of(path);
         let used = || {
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_the_list_that_found_no_room_is_told_of_until_it_is_written() {
+    fn old_copy_of_the_list_is_reported_until_it_is_written() {
         let sim = SimEnv::new(1);
         let registry = begin(&sim, &[("/a", None)]).expect("new");
         sim.fs.refuse_renames_after(1);
@@ -494,12 +494,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_list_does_not_let_journals_go_and_its_copy_tells_of_no_stop_in_order() {
+    fn copy_of_a_missing_list_keeps_journals_as_not_settled() {
         let sim = SimEnv::new(1);
         begin(&sim, &[("/a", Some("j1"))]).expect("new");
         sim.fs.remove_file("/meta/journals".as_ref()).expect("removed");
         assert!(begin(&sim, &[("/b", None)]).is_err());
-        begin(&sim, &[("/a", Some("j1"))]).expect("the same").finish().expect("written");
+        begin(&sim, &[("/a", Some("j1"))]).expect("the same").note_settled().expect("written");
         sim.fs.remove_file("/meta/journals".as_ref()).expect("removed");
         assert!(begin(&sim, &[("/b", None)]).is_err(), "the copy may be older than the file was");
     }

@@ -1,13 +1,16 @@
-//! Whose a log dir is: each carries a small file with the ids of its cluster and node and with its own.
+//! Identities of log dirs: each has a small file with the ids of its cluster, of its node and of its own.
 //!
-//! Partitions remember their log dir by index, so the directories must be recognised whatever their order and paths
-//! are at the next start. Refuses directories of another cluster or node, records without an owner, and a configuration
-//! that leaves out a known directory in which something lies; one that holds nothing is forgotten then, and is a new one
-//! when it comes back. Where its owner gives up what was in a directory, another one, of a new id, takes its place, and the
-//! old id is remembered: a directory that has it is refused from then on, because what was acked since lies in the other.
-//! Repairs a damaged or lost identity file in a directory that still holds its records. A known
-//! directory that the system cannot read, or that is [away](super::absent_dirs), keeps the others from nothing: its
-//! partitions are offline.
+//! Partitions remember their log dir by index, so the next start must recognise the directories whatever their order and
+//! paths are. Refuses
+//!
+//! - directories of another cluster or node, and records without an owner;
+//! - a configuration that leaves out a known directory in which something lies. One that holds nothing is forgotten then,
+//!   and is a new one when it comes back;
+//! - a directory that its owner has given up: another one, of a new id, has taken its place, and what was acked since
+//!   lies there. So the old id is remembered.
+//!
+//! Repairs a damaged or lost identity file in a directory that still holds its records. A known directory that the system
+//! cannot read, or that is [away](super::absent_dirs), does not keep the server from its start: its partitions are offline.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,27 +32,27 @@ use crate::metadata::records::{DirIdentity, Record, to_json};
 
 /// The identity file's name in each log dir.
 pub(crate) const IDENTITY_FILE: &str = "directory.id";
-/// A file of this name in an empty log dir says that its records are lost and that the owner knows. It counts for one start.
+/// A file of this name in an empty log dir gives up the records that were there. It counts for one start.
 pub(crate) const ACCEPT_LOSS_FILE: &str = "accept-loss";
-/// Log dirs at most.
+/// Upper bound of log dirs.
 pub(crate) const LOG_DIRS_MAX: usize = 256;
-/// An identity file in bytes at most.
+/// Upper bound of an identity file in bytes.
 const IDENTITY_BYTES_MAX: u64 = 4096;
 const WHAT: &str = "log directory";
-/// In a log dir: held by the server that uses it.
+/// In a log dir: locked by the server that uses it.
 const LOCK_FILE: &str = "lock";
 
-/// What a configured directory turned out to be.
+/// A configured directory, recognised.
 enum Found {
     /// The known log dir of this index.
     Known(usize),
-    /// One of ours that the metadata does not know, with its id, which is durable in it.
+    /// A log dir of this server that the metadata does not know, with its id, which is durable in it.
     New(String),
 }
 
 /// Recognises the configured directories, gives identities to new ones (durable when it returns), and answers the
 /// records that bring the image up to date. Leaves those alone that are away. While the owner gives up metadata, no
-/// directory is forgotten: what the metadata has lost may lie in it.
+/// directory is forgotten: lost topics may lie in it.
 pub(crate) fn claim(
     env: &Env,
     image: &Image,
@@ -93,7 +96,7 @@ pub(crate) fn claim(
         });
     }
     let left_out = image.node.log_dirs().iter().enumerate().filter(|(index, _)| !seen[*index]);
-    // The last one first: those behind one that goes get other indexes.
+    // The last one first: a removal changes the indexes behind it.
     for (index, dir) in left_out.rev() {
         if let Some(reason) = why_needed(env, image, index_of(index), accepts_loss) {
             return Err(not_seen(&dir.path, configured, &reason));
@@ -104,12 +107,12 @@ pub(crate) fn claim(
     Ok(records)
 }
 
-/// The known log dir whose place the new one at `path` takes: it lay there and is not among those that were `seen`. So it
-/// held nothing, or a file in the new one says that its owner gives up what it held.
+/// The known log dir that the new one at `path` replaces: it lay there and was not `seen`. It held nothing, or a file in the
+/// new one says that its owner gives up what it held.
 ///
-/// The new one's identity is durable before the metadata tells of it, and the file goes only after that. So what a crash
-/// leaves in between comes here again, and ends in the same way; if the lost directory is back by then, it is known yet, and
-/// nothing has been written elsewhere.
+/// The new identity is durable before the metadata has the replacement, and the file goes only after that. So a start that
+/// follows a crash in between comes here again, and ends in the same way; if the lost directory is back by then, it is
+/// still known, and nothing has been written elsewhere.
 fn replaced_by(env: &Env, image: &Image, path: &Path, seen: &[bool]) -> Result<Option<usize>, MetadataError> {
     let Some(index) = known_at(image, path).filter(|index| !seen[*index]) else { return Ok(None) };
     if image.node.is_needed(index_of(index)) {
@@ -121,12 +124,12 @@ fn replaced_by(env: &Env, image: &Image, path: &Path, seen: &[bool]) -> Result<O
     Ok(Some(index))
 }
 
-/// Removes the files by which owners have accepted a loss: it is durable in the metadata, and what is lost next is another
-/// matter. One that cannot be removed changes nothing as long as the directory says whose it is.
+/// Removes the files by which owners have accepted a loss: the metadata has it durably, and the next loss is another
+/// matter. One that cannot be removed changes nothing as long as its directory has an identity.
 pub(crate) fn end_acceptance(env: &Env, log_dirs: &[PathBuf]) {
     for path in log_dirs.iter().map(|dir| dir.join(ACCEPT_LOSS_FILE)) {
         match env.fs.remove_file(&path) {
-            Ok(()) => tracing::info!(path = %path.display(), "removed: it has counted for this start"),
+            Ok(()) => tracing::info!(path = %path.display(), "the file is removed: it counts for one start"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "the file cannot be removed; remove it by hand");
@@ -153,7 +156,7 @@ fn index_of(index: usize) -> u16 {
     u16::try_from(index).expect("an image has no more log dirs than that")
 }
 
-/// A known directory that is at none of the configured paths, and needed for this reason.
+/// The error for a known directory that is at none of the configured paths, and needed for this reason.
 fn not_seen(path: &Path, configured: &[PathBuf], reason: &str) -> MetadataError {
     let reason = if configured.iter().any(|other| other == path) {
         format!(
@@ -195,8 +198,8 @@ fn why_needed(env: &Env, image: &Image, index: u16, accepts_loss: bool) -> Optio
     })
 }
 
-/// Whether a directory still lies where it was and holds anything that the metadata does not tell of. A disk that cannot
-/// be asked is taken at the metadata's word: nothing on it is changed.
+/// Whether a known directory still lies at its path and holds topics that the metadata does not know. `false` if its disk
+/// cannot be asked: nothing on it is changed.
 fn is_in_use(env: &Env, dir: &LogDir) -> bool {
     let is_it = match read_identity(env, &dir.path) {
         Ok(Some(Ok(identity))) => identity.dir == dir.id,
@@ -207,8 +210,8 @@ fn is_in_use(env: &Env, dir: &LogDir) -> bool {
     is_it && holds_directory(env, &dir.path, is_topic).unwrap_or(false)
 }
 
-/// A known directory whose disk does not answer is taken for what it was: its logs will not open. One that was never used
-/// is refused, and so is one that somebody has taken away or closed to us.
+/// Keeps a known directory whose disk does not answer: its logs will not open. Refuses an unknown one, and one that was
+/// taken away or closed to the server.
 fn without_disk(image: &Image, path: &Path, error: MetadataError) -> Result<Found, MetadataError> {
     let is_disk = matches!(&error, MetadataError::Io { source, .. } if !matches!(
         source.kind(),
@@ -228,7 +231,7 @@ fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataErro
     let known = known_at(image, path);
     match read_identity(env, path)? {
         Some(Ok(identity)) => {
-            // Whoever wrote it may have been killed before its name was durable.
+            // The process that wrote it may have been killed before its name was durable.
             env.fs.sync_dir(path).map_err(MetadataError::io("sync the directory", path))?;
             recognise(image, path, identity)
         }
@@ -240,14 +243,14 @@ fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataErro
     }
 }
 
-/// A directory that lies at no known path and does not say whose it is.
+/// The error for a directory that lies at no known path and has no readable identity.
 fn not_recognised(path: &Path, reason: &str, holds_records: bool) -> MetadataError {
     let way_out = if holds_records {
         format!(
             "restore {IDENTITY_FILE} from a copy, or name the directory by the path that it had at the last start"
         )
     } else {
-        // Nobody misses it, unless it is a known directory that was emptied and moved: its path is asked for then.
+        // It is not needed, unless a known directory was emptied and moved: the start asks for its path then.
         format!("the directory holds no records; remove {IDENTITY_FILE} to have it written anew")
     };
     MetadataError::LogDir { path: path.to_owned(), reason: format!("{reason}: {way_out}") }
@@ -304,7 +307,7 @@ fn repair(env: &Env, image: &Image, path: &Path, index: usize, reason: &str) -> 
     Ok(Found::Known(index))
 }
 
-/// Why a directory that has come back is not used, if its records were given up.
+/// Why a directory is refused that was given up and is back.
 fn why_refused(image: &Image, identity: &DirIdentity) -> Option<String> {
     let start = image.node.given_up_at(&identity.dir)?;
     Some(format!(
@@ -314,7 +317,7 @@ fn why_refused(image: &Image, identity: &DirIdentity) -> Option<String> {
     ))
 }
 
-/// The same of the directory at `path`, if it says whose it is.
+/// The same for the directory at `path`, if it has a readable identity.
 pub(crate) fn why_given_up(env: &Env, image: &Image, path: &Path) -> Option<String> {
     match read_identity(env, path) {
         Ok(Some(Ok(identity))) => why_refused(image, &identity),
@@ -322,7 +325,7 @@ pub(crate) fn why_given_up(env: &Env, image: &Image, path: &Path) -> Option<Stri
     }
 }
 
-/// `None`: there is no identity file. An inner error is the reason why it does not read.
+/// `None`: there is no identity file. The inner error is why the file cannot be read.
 pub(crate) fn read_identity(
     env: &Env,
     dir: &Path,
@@ -356,7 +359,7 @@ fn write_identity(env: &Env, image: &Image, dir: &Path, dir_id: &str) -> Result<
     replaced.map_err(|error| MetadataError::io("write", path)(error.into()))
 }
 
-/// A first start makes a new cluster, which no log dir can belong to.
+/// Refuses log dirs that have an owner: the new cluster of a first start cannot be it.
 pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> Result<(), MetadataError> {
     for path in configured {
         if let Ok(Some(Ok(identity))) = read_identity(env, path) {
@@ -367,12 +370,12 @@ pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> R
     Ok(())
 }
 
-/// Refuses log dirs that a running server uses. That of a copy of this metadata has the same identities, and would hear of
-/// starts that it has not made. Changes nothing.
+/// Refuses log dirs that a running server uses. A server on a copy of this metadata has the same identities: its marks
+/// would get starts that it has not made. Changes nothing.
 pub(crate) fn refuse_in_use(env: &Env, configured: &[PathBuf]) -> Result<(), MetadataError> {
     for path in configured {
         let lock = path.join(LOCK_FILE);
-        // Nothing is made where no server was; and a disk that does not answer is told of by those who need it.
+        // No file is made where no server was. A disk that does not answer is reported by those who use it.
         if !env.fs.exists(&lock).unwrap_or(false) {
             continue;
         }
@@ -389,7 +392,7 @@ pub(crate) fn refuse_in_use(env: &Env, configured: &[PathBuf]) -> Result<(), Met
     Ok(())
 }
 
-/// The log dir that `path` is, or lies in, and whose it is. Those in `own` do not count, by whatever path.
+/// The log dir that `path` is, or lies in, with its identity. Those in `own` do not count, whatever their paths.
 pub(crate) fn log_dir_around(env: &Env, path: &Path, own: &[PathBuf]) -> Option<(PathBuf, DirIdentity)> {
     let identity_of = |dir: &Path| read_identity(env, dir).ok().flatten()?.ok();
     let own: Vec<_> = own.iter().filter_map(|dir| identity_of(dir)).map(|own| own.dir).collect();
@@ -397,8 +400,8 @@ pub(crate) fn log_dir_around(env: &Env, path: &Path, own: &[PathBuf]) -> Option<
     found.find(|(_, identity)| !own.contains(&identity.dir))
 }
 
-/// Whether a directory says that it is this server's and was not given up, or was known as one of its log dirs and does
-/// not say anything else.
+/// Whether a directory is a log dir of this server: by its identity, if that was not given up; or by its known path, if it
+/// has none that can be read.
 pub(crate) fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
     match read_identity(env, path) {
         Ok(Some(Ok(found))) => {
@@ -415,7 +418,7 @@ pub(crate) fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, Met
     held.map_err(MetadataError::io("read the directory", dir))
 }
 
-/// Whether the directory holds one of such a name.
+/// Whether the directory holds a directory of such a name.
 fn holds_directory(env: &Env, dir: &Path, is_such: impl Fn(&str) -> bool) -> io::Result<bool> {
     let entries = env.fs.read_dir(dir)?;
     Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(&is_such)))

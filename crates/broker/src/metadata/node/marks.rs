@@ -1,20 +1,23 @@
-//! How far the metadata has come, as each log dir remembers it: so an older copy of `meta` that was put back is found
-//! out. A server that went on with it would count starts again that were counted, and give out producer ids that others
-//! have: what a new producer sends would be taken for what another one sent before, acked and not stored. Or it would
-//! not know partitions that were added to a topic.
+//! Metadata marks: each log dir remembers how far the metadata has come, so that an older copy of `meta` is noticed after
+//! it was put back. A server that went on with that copy would
+//!
+//! - count the same starts again;
+//! - give out producer ids twice: records of a new producer would be taken for duplicates, acked and not stored;
+//! - not know partitions that were added to a topic.
 //!
 //! ```text
 //! <log dir>/metadata-mark    one frame: cluster, node, starts, producer_ids_end, added_partitions
 //! ```
 //!
-//! A mark follows the metadata: a start, a block of producer ids or added partitions are durable there first; then the
-//! mark tells of it, and only then anything is served, an id is given out or the addition is answered. So a crash leaves
-//! the mark behind the metadata, never ahead.
-//! Metadata behind a mark is refused, unless its owner accepts the loss: the numbers go on above all that is told then.
+//! A mark follows the metadata. A start, a block of producer ids or added partitions are durable there first; then the
+//! mark is written; only then anything is served, an id is given out or the addition is answered. So a crash leaves the
+//! mark behind the metadata, never ahead. Metadata behind a mark is refused, unless its owner accepts the loss: the
+//! numbers go on above those of all marks then.
 //!
-//! A mark guards against a mistake and holds no data. So none keeps anybody from anything because it is missing,
-//! damaged, of another server or a newer format, or cannot be written: it is written anew with the next start, block or
-//! addition. Nor because its disk does not answer: each is written by a thread of its own, which is waited for a moment.
+//! A mark guards against a mistake and holds no data. So the server goes on without one that is missing, damaged, of
+//! another server or a newer format, or cannot be written: it is written anew with the next start, block or addition. A
+//! disk that does not answer holds up nothing either: each mark is written by a thread of its own, which is waited for
+//! a moment.
 
 use std::fmt;
 use std::io;
@@ -36,26 +39,26 @@ use crate::metadata::records::to_json;
 /// The mark's name in each log dir.
 const MARK_FILE: &str = "metadata-mark";
 const WHAT: &str = "metadata mark";
-/// A mark in bytes at most.
+/// Upper bound of a mark in bytes.
 const MARK_BYTES_MAX: u64 = 4096;
-/// Starts that a mark may tell of: one each second for thirty years. What tells of more is damaged, and whoever stepped
-/// over it would soon have no number left.
+/// Upper bound of the starts in a mark: one each second for thirty years. A mark with more is damaged; above it the server
+/// would soon have no number left.
 const STARTS_MAX: i32 = 1 << 30;
-/// The same of producer ids, and of added partitions: half of all numbers.
+/// Upper bound of producer ids, and of added partitions, in a mark: half of all numbers.
 const COUNT_MAX: i64 = 1 << 62;
 
-/// How long a mark's disk is waited for. A disk that is only busy writes some hundred bytes in that time; and whoever waits
-/// is a new producer, or adds partitions, which may lie elsewhere.
+/// How long a mark's disk is waited for. A disk that is only busy writes some hundred bytes in that time; and a new producer
+/// waits for it, or the addition of partitions, which may lie elsewhere.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far the metadata has come in what must not come twice.
+/// How far the metadata has come, in the numbers that must not come twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Starts of the node that were counted.
     pub(crate) starts: i32,
     /// Producer ids below it may have been given out.
     pub(crate) producer_ids_end: i64,
-    /// Partitions that were added to topics that were there.
+    /// Partitions that were added to existing topics.
     pub(crate) added_partitions: i64,
 }
 
@@ -92,7 +95,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mark {
@@ -156,7 +159,7 @@ impl Mark {
     }
 }
 
-/// The mark in a log dir, whosever it is. `None`: there is none.
+/// The mark in a log dir, of any server. `None`: there is none.
 fn read_mark(env: &Env, dir: &Path) -> Result<Option<Mark>, MetadataError> {
     let path = dir.join(MARK_FILE);
     match read_whole(&*env.fs, &path, MARK_BYTES_MAX) {
@@ -169,66 +172,66 @@ fn read_mark(env: &Env, dir: &Path) -> Result<Option<Mark>, MetadataError> {
     }
 }
 
-/// What is wrong with the mark in a log dir, if there is one.
+/// The flaw of the mark in a log dir, if there is one.
 pub(crate) fn verify(env: &Env, dir: &Path) -> Option<MetadataError> {
     read_mark(env, dir).err()
 }
 
 /// The marks of all log dirs.
 ///
-/// Invariants: none is written that tells of more than what the metadata has durably. One that the disk has refused to
-/// take, for another reason than want of something, is not written again.
+/// Invariants: no mark is written that is ahead of the durable metadata. A mark that its disk has refused to take, for a
+/// reason other than a shortage, is not written again.
 #[derive(Debug)]
 pub(crate) struct Marks(Vec<Arc<MarkFile>>);
 
-/// A mark, and its path, for which its disk need not be asked.
+/// A mark, and its path apart, which is read without waiting for the disk.
 #[derive(Debug)]
 struct MarkFile {
     path: PathBuf,
-    turn: Mutex<Turn>,
-    /// Told of when a turn ends.
+    attempt: Mutex<Attempt>,
+    /// Notified when an attempt ends.
     free: Condvar,
-    /// Locked by whose turn it is.
+    /// Locked by the thread of the attempt.
     state: Mutex<MarkState>,
 }
 
-/// Whose turn it is to write a mark.
+/// The attempt to write a mark, of which there is one at a time.
 #[derive(Debug, Default)]
-struct Turn {
-    /// A thread's, which asks the disk.
-    is_taken: bool,
-    /// The disk has not answered in time: nobody waits for it again until it has.
+struct Attempt {
+    /// Its thread waits for the disk.
+    is_running: bool,
+    /// The disk has not answered in time: no caller waits for it again until it has.
     is_late: bool,
 }
 
 #[derive(Debug)]
 struct MarkState {
     path: PathBuf,
-    /// What it told when it was read, if it is this server's.
+    /// The progress that was read, if the mark is this server's.
     told: Option<Progress>,
     /// Why it could not be read, until it is written anew.
     flaw: Option<MetadataError>,
     writing: Writing,
 }
 
-/// How the last attempt to write a mark has ended.
+/// The end of the last attempt to write a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
     /// Well, if there was one.
     Well,
-    /// There was no room. It is tried again.
+    /// There was no room. The next attempt may succeed.
     Short,
-    /// Nobody knows what the disk holds, or it takes nothing. Only a restart tries again.
+    /// The disk takes nothing, or is in an unknown state. Only a restart tries again.
     Failed,
 }
 
 impl Marks {
-    /// Reads those that there are. Changes nothing.
+    /// Reads the marks in these log dirs. Changes nothing.
     pub(crate) fn read(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> Self {
         Self(log_dirs.iter().map(|dir| MarkFile::new(MarkState::read(env, image, dir))).collect())
     }
 
-    /// Fails if the metadata in `meta` is behind what was read.
+    /// Fails if the metadata in `meta` is behind a mark that was read.
     pub(crate) fn check(&self, image: &Image, meta: &Path) -> Result<(), MetadataError> {
         let has = Progress::of(&image.cluster);
         let all = self.0.iter().filter_map(|file| Some((&file.path, file.state.lock().told?)));
@@ -244,20 +247,20 @@ impl Marks {
         }
     }
 
-    /// Whether none of this server's was there to be read.
+    /// Whether no mark of this server was read.
     pub(crate) fn are_missing(&self) -> bool {
         self.0.iter().all(|file| file.state.lock().told.is_none())
     }
 
-    /// The furthest of what was read.
+    /// The furthest progress of all marks that were read.
     pub(crate) fn furthest(&self) -> Progress {
         self.0.iter().filter_map(|file| file.state.lock().told).fold(Progress::default(), Progress::furthest)
     }
 
-    /// Has every mark tell what `image` tells, which must be durable. So are the marks when it returns, but for those that
-    /// cannot be written, or not in time: each stays behind after one warning, and the caller goes on also if all do. A mark that is
-    /// behind lets an older copy of the metadata pass that it might have stopped, until it is written again; a caller that
-    /// waited for it would keep idempotent producers from their ids while the log dirs are full.
+    /// Writes the progress of `image`, which must be durable, to every mark. The marks are durable when it returns, except those
+    /// that cannot be written, or not in time: each stays behind after one warning, and the caller goes on even without any.
+    /// Until it is written again, such a mark may let an older copy of the metadata pass. A caller that waited for it would
+    /// keep idempotent producers from their ids while the log dirs are full.
     pub(crate) fn write(&self, env: &Env, image: &Image) {
         let bytes: Arc<[u8]> = Mark::of(image).to_bytes().into();
         for file in &self.0 {
@@ -265,9 +268,9 @@ impl Marks {
         }
     }
 
-    /// The first mark whose disk was asked to write it and does not answer.
+    /// The path of the first mark whose disk does not answer.
     pub(crate) fn unanswered(&self) -> Option<&Path> {
-        let mut late = self.0.iter().filter(|file| file.turn.lock().is_late);
+        let mut late = self.0.iter().filter(|file| file.attempt.lock().is_late);
         late.next().map(|file| file.path.as_path())
     }
 }
@@ -275,7 +278,7 @@ impl Marks {
 impl MarkFile {
     fn new(state: MarkState) -> Arc<Self> {
         let path = state.path.clone();
-        Arc::new(Self { path, turn: Mutex::default(), free: Condvar::new(), state: Mutex::new(state) })
+        Arc::new(Self { path, attempt: Mutex::default(), free: Condvar::new(), state: Mutex::new(state) })
     }
 
     /// Leaves the mark behind if its disk does not answer in time.
@@ -283,37 +286,37 @@ impl MarkFile {
         if !self.is_free_in_time() {
             return;
         }
-        self.turn.lock().is_taken = true;
+        self.attempt.lock().is_running = true;
         let (file, env, bytes) = (Arc::clone(self), env.clone(), Arc::clone(bytes));
         let work = move || {
             file.state.lock().write(&env, &bytes);
-            file.end_turn();
+            file.end_attempt();
         };
         if let Err(error) = std::thread::Builder::new().name("riverrun-mark".to_owned()).spawn(work) {
-            tracing::warn!(path = %self.path.display(), %error, "a mark of the metadata is not written now");
-            self.end_turn();
+            tracing::warn!(path = %self.path.display(), %error, "a metadata mark is not written now");
+            self.end_attempt();
             return;
         }
         if !self.is_free_in_time() {
             tracing::warn!(
                 path = %self.path.display(),
-                "a log dir's disk does not answer: a mark of the metadata stays behind until it does"
+                "a log dir's disk does not answer: its metadata mark stays behind until it does"
             );
         }
     }
 
-    /// Waits until nobody writes, but not again for a disk that has been late and still is.
+    /// Waits until no attempt runs, but not again for a disk that has been late and still is.
     fn is_free_in_time(&self) -> bool {
-        let mut turn = self.turn.lock();
-        if turn.is_taken && !turn.is_late {
-            self.free.wait_while_for(&mut turn, |turn| turn.is_taken, PATIENCE);
-            turn.is_late = turn.is_taken;
+        let mut attempt = self.attempt.lock();
+        if attempt.is_running && !attempt.is_late {
+            self.free.wait_while_for(&mut attempt, |attempt| attempt.is_running, PATIENCE);
+            attempt.is_late = attempt.is_running;
         }
-        !turn.is_taken
+        !attempt.is_running
     }
 
-    fn end_turn(&self) {
-        *self.turn.lock() = Turn::default();
+    fn end_attempt(&self) {
+        *self.attempt.lock() = Attempt::default();
         self.free.notify_all();
     }
 }
@@ -328,13 +331,13 @@ impl MarkState {
     }
 
     fn write(&mut self, env: &Env, bytes: &[u8]) {
-        // Nothing is made in what lies in the place of a log dir that was taken away under the server.
+        // A directory that has taken the place of a log dir under the running server gets no mark.
         let identity = self.path.with_file_name(IDENTITY_FILE);
         if self.writing == Writing::Failed || !env.fs.exists(&identity).unwrap_or(true) {
             return;
         }
         if let Some(flaw) = self.flaw.take() {
-            tracing::warn!(error = %flaw, "a mark of the metadata cannot be read: it is written anew");
+            tracing::warn!(error = %flaw, "a metadata mark cannot be read: it is written anew");
         }
         match atomic_replace(&*env.fs, &self.path, bytes) {
             Ok(()) => self.writing = Writing::Well,
@@ -347,7 +350,7 @@ impl MarkState {
         if self.writing == Writing::Well {
             tracing::warn!(
                 path = %self.path.display(), %error,
-                "a mark of the metadata cannot be written: an older copy of the metadata may not be noticed by it"
+                "a metadata mark cannot be written: it may not show that the metadata was replaced by an older copy"
             );
         }
         self.writing = if may_pass { Writing::Short } else { Writing::Failed };

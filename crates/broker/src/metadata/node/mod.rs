@@ -1,7 +1,8 @@
-//! The node's half of the metadata: its log dirs, what lies in each, and how they and the journals are known again.
+//! The node's half of the metadata: its log dirs, their partitions, and how log dirs and journals are known again.
 //!
-//! [`NodeImage`] and where new partitions go are pure. Beside them lies what a start asks the disks: whose a log dir is, which
-//! ones are away, how far they say that the metadata has come, and which topics in them it does not know.
+//! [`NodeImage`] and the placement of new partitions are pure. The other modules have the questions that a start asks
+//! the disks: the identity of each log dir, which of them are away, how far the metadata has come by their marks, and
+//! which topics in them the metadata does not know.
 
 pub(super) mod absent_dirs;
 pub(super) mod directory;

@@ -1,4 +1,4 @@
-//! Which log dir a new partition goes to: the one that holds the fewest, the first of several such. Dirs that take no
+//! Placement of new partitions: each goes to the log dir that has the fewest, the first of several such. Dirs that take no
 //! new partitions are passed over.
 //!
 //! Pure: counts in, indexes out.
@@ -6,15 +6,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Index of the log dir of each of `count` new partitions, given how many each dir holds, or that it takes none. `None`:
-/// no dir takes any.
+/// Index of the log dir of each of `count` new partitions. `loads` has the number of partitions in each dir, or `None` for a
+/// dir that takes none. `None`: no dir takes any.
 ///
 /// Panics if there are more than 65,536 dirs, which the store refuses.
-pub(crate) fn place(held: &[Option<u64>], count: usize) -> Option<Vec<u16>> {
-    let entry = |(index, held): (usize, &Option<u64>)| {
-        Some(Reverse(((*held)?, u16::try_from(index).expect("the store refuses more log dirs"))))
+pub(crate) fn place(loads: &[Option<u64>], count: usize) -> Option<Vec<u16>> {
+    let entry = |(index, load): (usize, &Option<u64>)| {
+        Some(Reverse(((*load)?, u16::try_from(index).expect("the store refuses more log dirs"))))
     };
-    let mut fewest: BinaryHeap<_> = held.iter().enumerate().filter_map(entry).collect();
+    let mut fewest: BinaryHeap<_> = loads.iter().enumerate().filter_map(entry).collect();
     let mut placed = Vec::with_capacity(count);
     for _ in 0..count {
         let mut top = fewest.peek_mut()?;
@@ -44,14 +44,14 @@ mod tests {
 
     #[test]
     fn dirs_end_up_even() {
-        let mut held = vec![17, 0, 3];
-        let dirs = place(&held.iter().copied().map(Some).collect::<Vec<_>>(), 1000);
+        let mut loads = vec![17, 0, 3];
+        let dirs = place(&loads.iter().copied().map(Some).collect::<Vec<_>>(), 1000);
         for dir in dirs.expect("all take partitions") {
-            held[usize::from(dir)] += 1;
+            loads[usize::from(dir)] += 1;
         }
         assert!(
-            held.iter().max().zip(held.iter().min()).is_some_and(|(most, least)| most - least <= 1),
-            "{held:?}"
+            loads.iter().max().zip(loads.iter().min()).is_some_and(|(most, least)| most - least <= 1),
+            "{loads:?}"
         );
     }
 }

@@ -1,15 +1,16 @@
-//! What lies in our log dirs and the metadata does not know: topics, and partitions of topics that it does know.
+//! Topics that lie in our log dirs and that the metadata does not know, and partitions of topics that it does know.
 //!
-//! A topic or a partition is known before it has files, and a topic until they are gone. So it is the metadata that was
-//! lost: cut after a kill, or replaced by a copy that is older than they are. A server that went on would let clients make
-//! the same topics anew, put partitions that are added again into other log dirs than their records, and delete what it
-//! takes for nobody's. So a start is refused until the owner accepts the loss. Then directories of topics get other names,
-//! because nobody knows what the topics were called; and partitions are taken back into their topics where they lie,
-//! because topic, number and log dir are all that there was to know of them.
+//! A topic or a partition is known before it has files, and a topic until they are gone. So the metadata was lost: cut
+//! after a kill, or replaced by a copy that is older than they are. A server that went on would let clients make the same
+//! topics anew, put partitions that are added again into other log dirs than their records, and delete files that belong
+//! to no topic that it knows. So a start is refused until the owner accepts the loss. Then
 //!
-//! Partitions cost a listing of each topic's directory. So a start looks for them only once the owner has accepted the loss, or
-//! where no log dir has a mark: a mark tells how many partitions were added, and metadata that has counted fewer is refused
-//! for that.
+//! - directories of topics are renamed, because the names of the topics are lost;
+//! - partitions are taken back into their topics where they lie: topic, number and log dir are all that there was to know.
+//!
+//! Partitions cost a listing of each topic's directory. So a start looks for them only once the owner has accepted the
+//! loss, or if no log dir has a mark: a mark has the number of added partitions, and metadata that has counted fewer is
+//! refused for that.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,10 +27,10 @@ use crate::metadata::error::{MetadataError, first_few};
 use crate::metadata::image::Image;
 use crate::metadata::records::Record;
 
-/// What a topic's directory is called once its owner has given it up: this before its name.
+/// Prefix of a topic's directory once its owner has given it up.
 const LOST_PREFIX: &str = "lost-";
 
-/// What a look into the log dirs has found that the metadata does not know.
+/// Directories in the log dirs that the metadata does not know.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownTopics {
     /// Directories of topics.
@@ -40,7 +41,7 @@ pub(crate) struct UnknownTopics {
     aside: Vec<PathBuf>,
     /// Log dirs, or directories in them, that could not be read.
     unread: Vec<PathBuf>,
-    /// The log dirs that were to be looked into.
+    /// The log dirs in which to look.
     asked: Vec<PathBuf>,
 }
 
@@ -55,7 +56,7 @@ impl UnknownTopics {
         found
     }
 
-    /// Looks into the log dirs that are this server's, for topics alone. Answers the directories of those that are known, too.
+    /// Looks into the log dirs that are this server's, for topics alone. Answers the directories of known ones, too.
     pub(crate) fn find_topics<'a>(
         env: &Env,
         image: &'a Image,
@@ -81,7 +82,7 @@ impl UnknownTopics {
         (found, known)
     }
 
-    /// Names of the directories in one; none if it is not there, or cannot be read.
+    /// Names of the directories in `path`; none if it is missing or cannot be read.
     fn directories_in(&mut self, env: &Env, path: &Path) -> Vec<String> {
         match env.fs.read_dir(path) {
             Ok(entries) => {
@@ -114,7 +115,7 @@ impl UnknownTopics {
         Err(MetadataError::UnknownTopics { meta: meta.to_owned(), count, shown })
     }
 
-    /// Gives all directories of topics other names, durably, as the owner wishes.
+    /// Renames the directories of all unknown topics, durably: their owner has accepted the loss.
     pub(crate) fn set_aside(&mut self, env: &Env) -> Result<(), MetadataError> {
         for path in std::mem::take(&mut self.topics) {
             let (dir, name) = (path.parent().unwrap_or(&path), path.file_name().unwrap_or_default());
@@ -127,9 +128,9 @@ impl UnknownTopics {
         Ok(())
     }
 
-    /// Answers the records that give topics the partitions back of which there are directories, as the owner wishes, and
-    /// those with lower numbers. `image` has all log dirs, where they are now. Fails if nobody can say where one of them
-    /// lies, or if they are more than a server takes.
+    /// Answers the records that give topics back the partitions that have directories, and those with lower numbers: their
+    /// owner has accepted the loss. `image` has all log dirs, where they are now. Fails if the place of one of them is unclear,
+    /// or if they are more than a server takes.
     pub(crate) fn take_back(&self, image: &Image) -> Result<Vec<Record>, MetadataError> {
         let mut topics: BTreeMap<TopicId, FoundPartitions<'_>> = BTreeMap::new();
         for (id, path) in &self.partitions {
@@ -153,13 +154,13 @@ impl UnknownTopics {
             }
             let (first, count) = (topic.partition_count(), dirs.len());
             tracing::warn!(topic = %topic.name, first, count, "partitions that the metadata has lost are taken back");
-            // Nobody knows when they came to be. Epochs that count all starts are above every one that they were led in.
+            // It is not known when they came to be. Epochs that count all starts are above every one that they were led in.
             records.push(Record::PartitionsAdded { id, dirs, starts: 0 });
         }
         Ok(records)
     }
 
-    /// What nobody has looked into of these log dirs, if there is such.
+    /// A directory that could not be read, or one of these log dirs that [`Self::find`] did not look into.
     fn not_seen<'a>(&'a self, image: &'a Image) -> Option<&'a Path> {
         let mut log_dirs = image.node.log_dirs().iter().map(|dir| &dir.path);
         let not_asked = log_dirs.find(|path| !self.asked.contains(path));
@@ -190,8 +191,8 @@ impl UnknownTopics {
 /// Partitions of one topic, by number: the log dir of each, and its directory.
 type FoundPartitions<'a> = BTreeMap<i32, (u16, &'a Path)>;
 
-/// Log dirs of a topic's partitions from `first`, which it lacks, to the last one that was found. One that has no files
-/// anywhere goes where the next one lies. Fails if it may have some in what was `not_seen`.
+/// Log dirs of a topic's partitions from `first`, which it lacks, to the last one that was found. A partition without files
+/// goes where the next one lies. Fails if it may have some in `not_seen`, which was not looked into.
 fn dirs_from(
     first: i32,
     found: &FoundPartitions<'_>,
@@ -219,7 +220,7 @@ fn log_dir_of(image: &Image, partition: &Path) -> Option<u16> {
     image.node.log_dirs().iter().position(|dir| dir.path == path).and_then(|index| u16::try_from(index).ok())
 }
 
-/// Whether a directory's name is that of a topic which was set aside.
+/// Whether this is the name of a topic's directory that was set aside.
 pub(crate) fn is_lost_topic(name: &str) -> bool {
     name.strip_prefix(LOST_PREFIX).and_then(topic_of_directory).is_some()
 }

@@ -1,8 +1,8 @@
 //! Directories that the metadata names and that `riverrun log verify` was not shown: they lie elsewhere, or are gone.
 //!
-//! Log dirs and journals are told by their ids, so that a data directory that was moved or copied as it is lacks
-//! nothing. One is gone only if a start would miss it: a log dir without partitions is made anew, and so is a journal
-//! of which all was settled at the last stop. Reads, and changes nothing.
+//! Log dirs and journals are known by their ids, so that a data directory that was moved or copied as it is lacks nothing.
+//! A directory is gone only if a start would miss it: a log dir without partitions is made anew, and so is a journal in
+//! which everything was settled at the last stop. Reads, and changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -24,12 +24,12 @@ pub enum NamedKind {
     Journal,
 }
 
-/// Where a directory is that was not shown.
+/// The place of a directory that was not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// Where the metadata says.
+    /// At the path that the metadata names.
     Elsewhere,
-    /// It is not there, and a start misses it: what that will say.
+    /// It is not there, and a start misses it: the outcome of that start.
     Gone(String),
     /// The system does not tell, for this reason.
     Unknown(String),
@@ -38,16 +38,16 @@ pub enum Whereabouts {
 /// A directory that the metadata names and that was not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnseenDir {
-    /// Where it lay at the last start.
+    /// Its path at the last start.
     pub path: PathBuf,
     /// Its kind.
     pub kind: NamedKind,
-    /// Where it is now.
+    /// Its place now.
     pub place: Whereabouts,
 }
 
 /// The log dirs and journals that the metadata in `dir` names and that are none of these. Metadata that cannot be read
-/// names none; what is wrong with it is told by [`crate::metadata::verify_metadata`].
+/// names none; [`crate::metadata::verify_metadata`] has its flaws.
 pub fn unseen_dirs(env: &Env, dir: &Path, log_dirs: &[PathBuf], journals: &[PathBuf]) -> Vec<UnseenDir> {
     let image = store::verify(env, dir).ok().and_then(|verified| verified.image);
     let mut unseen = image.map(|image| unseen_log_dirs(env, &image.node, log_dirs)).unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn verify_lost_metadata(env: &Env, dir: &Path, log_dirs: &[PathBuf]) -> Meta
     MetadataFinding::damage(dir.to_owned(), 0, what)
 }
 
-/// Whether the directory is one of `seen`, by whatever name.
+/// Whether the directory is one of `seen`, under any name.
 pub(crate) fn is_among(env: &Env, dir: &Path, seen: &[PathBuf]) -> bool {
     let identity = |path: &Path| env.fs.stat(path).ok().map(|stat| stat.identity);
     let here = identity(dir);
@@ -86,7 +86,8 @@ fn unseen_log_dirs(env: &Env, node: &NodeImage, seen: &[PathBuf]) -> Vec<UnseenD
     node.log_dirs().iter().enumerate().filter_map(whereabouts).collect()
 }
 
-/// Where the log dir of this index is, unless nobody misses it or all is told with what lies there, which `is_seen`.
+/// The place of the log dir of this index. `None`: no start misses it; or it `is_seen`, and the findings of the directory
+/// say all.
 fn whereabouts(env: &Env, node: &NodeImage, index: usize, is_seen: bool) -> Option<Whereabouts> {
     let dir = &node.log_dirs()[index];
     let partitions = partitions_in(node, index);
@@ -131,7 +132,7 @@ mod tests {
         used_by(1, dirs, partition_count)
     }
 
-    /// The same of a server whose ids are its own.
+    /// The same for a server whose ids follow from `seed`.
     fn used_by(seed: u64, dirs: &[&str], partition_count: i32) -> SimEnv {
         let sim = SimEnv::new(seed);
         let store = Store::open(&sim.env(), &options(dirs)).expect("opens");
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn log_dirs_that_were_not_shown_are_named_and_those_that_were_moved_are_known() {
+    fn log_dirs_not_shown_are_named_unless_they_were_moved() {
         let sim = used(&["/a", "/b"], 2);
         assert_eq!(unseen(&sim, &["/a", "/b"]), []);
         assert_eq!(unseen(&sim, &["/a"]), [("/b".to_owned(), Whereabouts::Elsewhere)]);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_dir_that_is_gone_is_missed_only_if_partitions_lay_in_it() {
+    fn gone_log_dir_is_missed_only_if_partitions_lay_in_it() {
         for (partitions, is_missed) in [(2, true), (1, false)] {
             let sim = used(&["/a", "/b"], partitions);
             for emptied in [true, false] {

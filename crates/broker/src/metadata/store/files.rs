@@ -15,19 +15,19 @@ use crate::metadata::records::{Head, Record, to_json};
 use crate::metadata::verify::MetadataFinding;
 
 pub(super) const SNAPSHOT: &str = "snapshot";
-/// What files are copied to that an owner gives up.
+/// Prefix of the copies of files that an owner gives up.
 const DAMAGED_PREFIX: &str = "damaged-";
 const SNAPSHOT_KIND: &str = "metadata snapshot";
 /// Records in one frame of a snapshot, so that a frame stays far below its largest size.
 const SNAPSHOT_FRAME_RECORDS: usize = 256;
-/// A metadata file in bytes at most.
+/// Upper bound of a metadata file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// A failed append, or a generation that could not begin.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
     pub(super) error: MetadataError,
-    /// Whether nobody knows what the disk holds now.
+    /// Whether it is unknown what the disk holds now.
     pub(super) is_unknown: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct WriteFailure {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) bytes: u64,
-    /// Its copy, if there was no room for that.
+    /// Its copy, if that found no room.
     pub(super) behind: Option<Behind>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn write_snapshot(
     Ok(Snapshot { bytes, behind })
 }
 
-/// Writes the copy of the snapshot for which there was no room, if there is some now; durable then.
+/// Tries again to write a copy of the snapshot that found no room; durable if there is some now.
 pub(super) fn write_copy(env: &Env, dir: &Path, behind: Behind) -> Result<Option<Behind>, WriteFailure> {
     behind.retry(env).map_err(failed("write", copies::copy_of(&dir.join(SNAPSHOT))))
 }
@@ -90,18 +90,18 @@ fn snapshot_bytes(head: &Head, image: &Image) -> Vec<u8> {
     bytes
 }
 
-/// What a start finds.
+/// The metadata that a start reads.
 #[derive(Debug)]
 pub(super) struct Loaded {
     /// The head of the generation that comes next.
     pub(super) head: Head,
     pub(super) image: Image,
-    /// The image may lack changes: the log's tail is torn, or an owner gave up what does not read.
+    /// The image may lack changes: the log's tail is torn, or an owner gave up what cannot be read.
     pub(super) may_lack_changes: bool,
 }
 
-/// Reads what is there; `None` if no server was ever started here. With `accepts_loss`, what does not read of the log is
-/// left out, and copies of all files stay.
+/// Reads the metadata; `None` if no server was ever started here. With `accepts_loss`, parts of the log that cannot be read
+/// are left out, and copies of all files stay.
 pub(super) fn load(env: &Env, dir: &Path, accepts_loss: bool) -> Result<Option<Loaded>, MetadataError> {
     let path = dir.join(SNAPSHOT);
     let read = copies::read(env, &path, FILE_BYTES_MAX, read_snapshot).map_err(without_snapshot(dir))?;
@@ -115,14 +115,14 @@ pub(super) fn load(env: &Env, dir: &Path, accepts_loss: bool) -> Result<Option<L
         if !accepts_loss {
             return Err(in_part(dir, flaw));
         }
-        tracing::error!(error = %flaw, "metadata that does not read is given up, as the owner wishes");
+        tracing::error!(error = %flaw, "metadata that cannot be read is given up, as the owner wishes");
         keep_copies(env, dir)?;
     }
     let head = Head { generation: head.generation + 1, is_last: false, ..head };
     Ok(Some(Loaded { head, image, may_lack_changes }))
 }
 
-/// Nobody can go on without a snapshot.
+/// The error for a snapshot that cannot be read: there is no way on without one.
 fn without_snapshot(dir: &Path) -> impl FnOnce(MetadataError) -> MetadataError {
     let way_out = format!(
         "Restore {} from a copy of the data directory: without it nobody knows which topic's records are which",
@@ -137,7 +137,7 @@ fn without_snapshot(dir: &Path) -> impl FnOnce(MetadataError) -> MetadataError {
     }
 }
 
-/// What can be read is not all that there was.
+/// The error for metadata that can be read in part only.
 fn in_part(dir: &Path, flaw: MetadataError) -> MetadataError {
     let way_out = format!(
         "Restore {} from a copy of the data directory; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to go on with \
@@ -147,8 +147,8 @@ fn in_part(dir: &Path, flaw: MetadataError) -> MetadataError {
     MetadataError::Lost { source: Box::new(flaw), way_out }
 }
 
-/// A start or snapshot that was cut short leaves a log without any change beside the snapshot before it, or beside none.
-/// A log with changes means that the snapshot that it follows is lost.
+/// A start or snapshot that was cut short leaves a log without changes beside the snapshot before it, or beside none. If
+/// such a log has changes, the snapshot that it follows is lost.
 fn orphan(env: &Env, dir: &Path, generation: Option<u64>) -> Result<Option<MetadataError>, MetadataError> {
     for (found, path) in logs(env, dir)? {
         if generation.is_some_and(|generation| found <= generation) {
@@ -163,7 +163,7 @@ fn orphan(env: &Env, dir: &Path, generation: Option<u64>) -> Result<Option<Metad
     Ok(None)
 }
 
-/// Copies every file to one that no server looks at.
+/// Copies every file to one that no server reads.
 fn keep_copies(env: &Env, dir: &Path) -> Result<(), MetadataError> {
     let snapshot = dir.join(SNAPSHOT);
     let logs = logs(env, dir)?.into_iter().map(|(_, path)| path);
@@ -190,7 +190,7 @@ fn read_snapshot(path: &Path, bytes: &[u8]) -> Result<(Head, Image), MetadataErr
     Ok((Head { frames: 0, ..head }, image))
 }
 
-/// Reads what is there as a start does, and changes nothing: the flaws, a torn tail, and the image if there is one.
+/// Reads the metadata as a start does, and changes nothing: the flaws, a torn tail, and the image if there is one.
 pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Verified, MetadataError> {
     let path = dir.join(SNAPSHOT);
     let (read, mut flaws) = copies::verify(env, &path, FILE_BYTES_MAX, read_snapshot);
@@ -209,7 +209,7 @@ pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Verified, MetadataError> {
     Ok(Verified { flaws, torn, image: Some(image) })
 }
 
-/// What a look at the files has shown.
+/// The findings in the files.
 #[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) flaws: Vec<MetadataError>,

@@ -1,8 +1,8 @@
-//! The log of changes, which is kept twice, `log-<generation>` and `log-<generation>-copy`: damage to one of them loses
-//! nothing, and neither does a cut, which at the end of a frame would look as if the changes behind had never been made.
+//! The log of changes, kept twice, as `log-<generation>` and `log-<generation>-copy`: damage to one of them loses nothing,
+//! and neither does a cut, which at the end of a frame would look as if the changes behind had never been made.
 //!
-//! Both have the same bytes. Each change is written to both, and synced in both, before it is answered. So where a crash
-//! comes between, one of them may have a change more, which nobody was told of; the longer one holds.
+//! Both have the same bytes. Each change is written to both, and synced in both, before it is answered. So a crash in
+//! between may leave one of them with a change more, which was not answered; the longer one holds.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl LogFile {
         Ok(Self { files, end: bytes.len() as u64, sequence: 1 })
     }
 
-    /// What became of each of the files, if anything did.
+    /// Whether each of the files has vanished, and how.
     pub(super) fn check(&self, fs: &dyn FileSystem) -> [(PathBuf, io::Result<Option<Vanishing>>); 2] {
         let look = |(file, path): &(Arc<dyn File>, PathBuf)| {
             (path.clone(), Vanishing::of_file(fs, path, Some(&**file), self.end))
@@ -76,8 +76,8 @@ impl LogFile {
         write_frame(&mut frame, self.sequence, payload);
         for (file, path) in &self.files {
             file.write_all_at(&frame, self.end).map_err(|source| {
-                // A full disk leaves a part of the frame. Nothing of it was promised, so it may go. A disk that fails
-                // is not written to again.
+                // A full disk leaves a part of the frame. Nothing of it was promised, so it may go. A failed disk is not written
+                // to again.
                 let is_undone = is_shortage(&source) && self.cut();
                 WriteFailure { error: MetadataError::io("write", path)(source), is_unknown: !is_undone }
             })?;
@@ -93,8 +93,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Takes off what is behind the last frame; whether that is done, and durable: one of the files may have the whole
-    /// change, which would hold after a crash although it was refused.
+    /// Cuts both files after the last frame, durably. `false` if that fails: one of the files may have the whole change then,
+    /// which would hold after a crash although it was refused.
     fn cut(&self) -> bool {
         self.files.iter().all(|(file, _)| file.set_len(self.end).and_then(|()| file.sync_data()).is_ok())
     }
@@ -109,12 +109,12 @@ impl LogFile {
     }
 }
 
-/// What a start has read of the log.
+/// The end of the log that a start has read.
 #[derive(Debug)]
 pub(super) struct ReadLog {
-    /// Behind the last change there is the beginning of another.
+    /// The beginning of another change follows the last one.
     pub(super) is_torn: bool,
-    /// Why changes may be missing that were answered.
+    /// Why changes that were answered may be missing.
     pub(super) flaw: Option<MetadataError>,
 }
 
@@ -125,9 +125,9 @@ struct OneLog {
     bytes: Vec<u8>,
     /// Frames that can be read, the head's among them.
     frames: usize,
-    /// Where the last of them ends.
+    /// End of the last of them.
     end: usize,
-    /// Why what comes behind cannot be read, unless it is a torn tail.
+    /// Why the bytes behind cannot be read, unless they are a torn tail.
     flaw: Option<MetadataError>,
 }
 
@@ -169,7 +169,7 @@ fn cut_at(path: &Path, end: usize, reason: &'static str) -> MetadataError {
     file_error(path)(FrameError::Damaged { position: end, reason })
 }
 
-/// Both files. None stands in for one that a newer program has written.
+/// Reads both files. Neither stands in for one that a newer program has written.
 fn read_both(env: &Env, dir: &Path, head: &Head) -> Result<[OneLog; 2], MetadataError> {
     let path = log_path(dir, head.generation);
     let copy = copy_of(&path);
@@ -182,7 +182,7 @@ fn read_both(env: &Env, dir: &Path, head: &Head) -> Result<[OneLog; 2], Metadata
     Ok([log, OneLog::read(env, copy, head)?])
 }
 
-/// Reads the log that follows a snapshot into the image, as far as one of the files reads.
+/// Reads the log that follows a snapshot into the image, as far as one of the files can be read.
 pub(super) fn read_log(
     env: &Env,
     dir: &Path,
@@ -193,7 +193,7 @@ pub(super) fn read_log(
         return Ok(ReadLog { is_torn: false, flaw: None });
     }
     let [log, copy] = read_both(env, dir, head)?;
-    // An older program keeps none.
+    // An older program writes no copy.
     let has_copy = !copy.is_missing();
     let is_copy_better = (copy.end, copy.flaw.is_none()) > (log.end, log.flaw.is_none());
     let (best, other) = if is_copy_better { (copy, log) } else { (log, copy) };
@@ -210,15 +210,15 @@ pub(super) fn read_log(
         let bytes = best.bytes.len() - best.end;
         tracing::warn!(path = %best.path.display(), bytes, "a torn tail of the metadata log is left out");
     }
-    // What cannot be read in one and is not in the other may have been answered. The same change begins at the same byte
-    // in both.
+    // Bytes that cannot be read in one file and are not in the other may be a change that was answered. The same change
+    // begins at the same byte in both.
     let hides_more = other.end >= best.end || other.end > 0 && other.bytes.len() > best.end;
     let flaw = best.flaw.or(other.flaw.filter(|_| hides_more));
     Ok(ReadLog { is_torn, flaw })
 }
 
-/// What is wrong with either file, and what a crash has left in them. A copy that is missing is no flaw: data that an older
-/// program has left has none.
+/// The flaws of both files, and the torn tails that a crash has left in them. A missing copy is no flaw: data of an older
+/// program has none.
 pub(super) fn verify_logs(
     env: &Env,
     dir: &Path,
@@ -263,7 +263,7 @@ pub(super) fn logs(env: &Env, dir: &Path) -> Result<Vec<(u64, PathBuf)>, Metadat
     Ok(named.collect())
 }
 
-/// Removes the generation before, and what a start or snapshot that was cut short has left.
+/// Removes the generation before, and logs of a start or snapshot that was cut short.
 pub(super) fn remove_other_generations(env: &Env, dir: &Path, current: u64) -> Result<(), MetadataError> {
     for (generation, path) in logs(env, dir)? {
         if generation != current {

@@ -1,5 +1,5 @@
-//! How the writer of the metadata is, for those who do not wait for it: its disk may not answer, and whoever asks how the
-//! server is must be answered then, too.
+//! The state of the metadata's writer, for callers that must not wait for it: its disk may not answer, and `/health` has to
+//! answer even then.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use riverrun_env::Clock;
 use super::Writer;
 use crate::metadata::copies::Behind;
 
-/// The state of the writer as its last turn has left it.
+/// The state of the writer, as the last holder of its lock has left it.
 ///
-/// Invariants: what it tells of a turn with the writer is there before the next turn begins. Its lock is held for no work.
+/// Invariants: the state is taken over before the writer's lock is free again. Its own lock is held for no work.
 #[derive(Debug, Default)]
 pub(super) struct Standing(Mutex<Known>);
 
@@ -20,47 +20,47 @@ pub(super) struct Standing(Mutex<Known>);
 struct Known {
     poison: Option<String>,
     copy_trouble: Option<String>,
-    /// Since when the disk has been asked, by monotonic time, while it is.
+    /// Since when the holder of the writer's lock waits for the disk, by monotonic time, if it does.
     asked_since: Option<Duration>,
 }
 
 impl Standing {
-    /// Takes the turn with the writer. Waits for whoever has it.
-    pub(super) fn turn<'a>(&'a self, writer: &'a Mutex<Writer>) -> Turn<'a> {
-        Turn { writer: writer.lock(), standing: self }
+    /// Locks the writer. Waits for its holder.
+    pub(super) fn lock<'a>(&'a self, writer: &'a Mutex<Writer>) -> WriterGuard<'a> {
+        WriterGuard { writer: writer.lock(), standing: self }
     }
 
-    /// Why nothing changes any more, as the last turn has left it.
+    /// Why nothing changes any more, as the last holder has left it.
     pub(super) fn failure(&self) -> Option<String> {
         self.0.lock().poison.clone()
     }
 
-    /// The error that keeps the copy of the snapshot older than the snapshot, as the last turn has left it.
+    /// The error that keeps the copy of the snapshot older than the snapshot, as the last holder has left it.
     pub(super) fn copy_trouble(&self) -> Option<String> {
         self.0.lock().copy_trouble.clone()
     }
 
-    /// Since when whoever has the turn waits for the disk, by monotonic time.
+    /// Since when the holder of the writer's lock waits for the disk, by monotonic time, if it does.
     pub(super) fn asked_since(&self) -> Option<Duration> {
         self.0.lock().asked_since
     }
 }
 
-/// The writer, for one at a time.
+/// The locked writer. Its state goes to the [`Standing`] when it is unlocked.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct WriterGuard<'a> {
     writer: MutexGuard<'a, Writer>,
     standing: &'a Standing,
 }
 
-impl Turn<'_> {
-    /// The rest of the turn waits for the disk.
+impl WriterGuard<'_> {
+    /// Notes that the holder waits for the disk from here on.
     pub(super) fn asks_disk(&self, clock: &dyn Clock) {
         self.standing.0.lock().asked_since = Some(clock.monotonic());
     }
 }
 
-impl Deref for Turn<'_> {
+impl Deref for WriterGuard<'_> {
     type Target = Writer;
 
     fn deref(&self) -> &Writer {
@@ -68,13 +68,13 @@ impl Deref for Turn<'_> {
     }
 }
 
-impl DerefMut for Turn<'_> {
+impl DerefMut for WriterGuard<'_> {
     fn deref_mut(&mut self) -> &mut Writer {
         &mut self.writer
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WriterGuard<'_> {
     fn drop(&mut self) {
         let Writer { poison, behind, .. } = &*self.writer;
         let copy_trouble = behind.as_ref().map(Behind::trouble);

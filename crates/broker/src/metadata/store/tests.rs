@@ -109,7 +109,7 @@ fn a_log_dir_that_hangs_with_its_mark_holds_up_no_other_change() {
             "the metadata's log and its copy are synced: it is the mark's turn"
         );
         assert_eq!(other.image().cluster.topic("t").expect("there").partition_count(), 2);
-        // Where the change held the metadata, this would wait for itself.
+        // If the change held the metadata, this would wait for itself.
         assert!(other.writer.try_lock().is_some());
         create(&other, "other", 1).expect("made");
     };
@@ -146,7 +146,7 @@ fn a_directory_of_another_node_or_cluster_is_refused() {
     assert!(Store::open(&env, &StoreOptions { cluster_id: Some(own), ..options() }).is_ok());
 }
 
-/// The state of a store in the middle of its life: a snapshot with topics and a log with more.
+/// A store in the middle of its life: a snapshot with topics, and a log with more.
 fn lived_in(sim: &SimEnv) -> Env {
     let env = sim.env();
     let store = open(&env);
@@ -160,7 +160,7 @@ fn lived_in(sim: &SimEnv) -> Env {
     env
 }
 
-/// What verification finds in the directory.
+/// The findings of a verification of the directory.
 fn findings(env: &Env) -> Vec<MetadataFinding> {
     verify_metadata(env, &options().dir, &options().log_dirs).expect("readable")
 }
@@ -178,7 +178,7 @@ fn logs_of(env: &Env) -> Vec<PathBuf> {
 const ALL: [&str; 3] = ["in-the-log", "in-the-snapshot", "last"];
 
 #[test]
-fn every_flipped_byte_of_every_file_is_found_and_one_of_two_is_enough() {
+fn flipped_byte_of_a_file_is_found_and_the_other_file_is_used() {
     let env = lived_in(&SimEnv::new(1));
     assert_eq!(findings(&env), []);
     for path in files(&env) {
@@ -216,7 +216,7 @@ fn a_file_cut_anywhere_loses_nothing() {
             put(&env, &path, &bytes[..len]);
             let found = findings(&env);
             assert!(found.len() == 1 && found[0].path == path, "{} cut at {len}: {found:?}", path.display());
-            // Where a crash comes between the two, one has a change less, or the beginning of it.
+            // A crash between the two leaves one without the last change, or with the beginning of it.
             let is_torn_tail = path.to_string_lossy().contains("log-") && len >= last_frame;
             assert_eq!(found[0].is_torn_tail, is_torn_tail, "{} cut at {len}: {found:?}", path.display());
             let store = Store::open(&env, &options()).expect("the other one");
@@ -329,7 +329,7 @@ fn nothing_changes_after_a_stop_in_order() {
 }
 
 #[test]
-fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays() {
+fn unreadable_log_is_given_up_once_on_request_and_copied() {
     let env = lived_in(&SimEnv::new(1));
     let logs = logs_of(&env);
     let mut bytes = read_whole(&*env.fs, &logs[0], 1 << 20).expect("readable");
@@ -357,7 +357,7 @@ fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays()
 }
 
 #[test]
-fn a_missing_emptied_or_swapped_file_is_found_and_the_other_one_is_enough() {
+fn missing_or_wrong_file_is_found_and_the_other_one_is_used() {
     let count = files(&lived_in(&SimEnv::new(1))).len();
     assert_eq!(count, 4, "snapshot, log, and a copy of each");
     for index in 0..count {
@@ -379,7 +379,7 @@ fn a_missing_emptied_or_swapped_file_is_found_and_the_other_one_is_enough() {
 }
 
 #[test]
-fn an_old_copy_of_a_whole_directory_is_found_where_changes_have_followed() {
+fn old_snapshots_are_found_if_changes_have_followed() {
     let env = SimEnv::new(1).env();
     let store = open(&env);
     store.close().expect("closed");
@@ -409,7 +409,7 @@ fn an_old_copy_of_the_snapshot_is_found() {
     assert!(Store::open(&env, &options()).is_err());
 }
 
-/// The directories of a topic's partitions.
+/// Makes directories of a topic and its partition 0, and answers the topic's.
 fn make_directories(env: &Env, store: &Store, name: &str) -> PathBuf {
     let id = store.image().cluster.topic(name).expect("there").id;
     let hex = format!("{:032x}", u128::from_be_bytes(id.0));
@@ -419,7 +419,7 @@ fn make_directories(env: &Env, store: &Store, name: &str) -> PathBuf {
     path
 }
 
-/// A store that was killed, both of whose logs lost their end since, up to a frame; and the directory of the lost topic.
+/// A store that was killed, both of whose logs have lost their last frame since; and the directory of the lost topic.
 fn cut_after_a_kill() -> (Env, PathBuf) {
     let env = SimEnv::new(1).env();
     let store = open(&env);
@@ -437,7 +437,7 @@ fn cut_after_a_kill() -> (Env, PathBuf) {
 }
 
 #[test]
-fn metadata_that_lacks_a_topic_of_which_there_are_files_is_refused_and_nothing_changes() {
+fn metadata_that_lacks_a_topic_with_files_is_refused_unchanged() {
     let (env, lost) = cut_after_a_kill();
     let before = files(&env);
     let found = findings(&env);
@@ -451,7 +451,7 @@ fn metadata_that_lacks_a_topic_of_which_there_are_files_is_refused_and_nothing_c
 }
 
 #[test]
-fn lost_topics_are_set_aside_on_request_and_known_of_until_they_are_cleared_away() {
+fn lost_topics_are_set_aside_on_request_until_cleared_away() {
     let (env, lost) = cut_after_a_kill();
     env.fs.open(&options().dir.join(ACCEPT_METADATA_LOSS_FILE), OpenMode::CreateNew).expect("made");
     let aside = lost.with_file_name(format!("lost-{}", lost.file_name().expect("a name").display()));
@@ -466,7 +466,7 @@ fn lost_topics_are_set_aside_on_request_and_known_of_until_they_are_cleared_away
 }
 
 #[test]
-fn a_topic_whose_removal_was_cut_short_is_not_taken_for_a_lost_one() {
+fn topic_whose_removal_was_cut_short_is_not_taken_for_lost() {
     let env = SimEnv::new(1).env();
     let store = open(&env);
     create(&store, "gone", 1).expect("made");
@@ -498,7 +498,7 @@ fn a_store_of_a_newer_format_is_refused_by_name() {
 }
 
 #[test]
-fn what_was_answered_survives_a_power_cut_at_every_operation() {
+fn answered_changes_survive_a_power_cut_at_any_operation() {
     let plan = |sim: &SimEnv| -> Vec<String> {
         let mut answered = Vec::new();
         let Ok(store) = Store::open(&sim.env(), &options()) else { return answered };
@@ -566,7 +566,7 @@ fn a_full_disk_refuses_the_change_and_recovers() {
 }
 
 #[test]
-fn a_snapshot_that_finds_no_descriptor_or_space_leaves_the_generation_in_use() {
+fn snapshot_in_a_shortage_leaves_the_generation_in_use() {
     let shortages: [fn(&SimEnv, bool); 2] = [
         |sim, is_short| sim.fs.exhaust_descriptors(is_short),
         |sim, is_short| sim.fs.set_space(is_short.then_some(10)),
@@ -587,7 +587,7 @@ fn a_snapshot_that_finds_no_descriptor_or_space_leaves_the_generation_in_use() {
     }
 }
 
-/// A store whose snapshot has no copy of its generation, for want of space for the copy's name.
+/// A store whose copy of the snapshot is of an earlier generation: there was no space for its name.
 fn with_an_old_copy(sim: &SimEnv) -> Store {
     let store = open(&sim.env());
     create(&store, "before", 1).expect("made");
@@ -597,7 +597,7 @@ fn with_an_old_copy(sim: &SimEnv) -> Store {
 }
 
 #[test]
-fn a_copy_of_the_snapshot_that_found_no_room_is_told_of_until_it_is_written() {
+fn old_copy_of_the_snapshot_is_reported_until_it_is_written() {
     let sim = SimEnv::new(1);
     let store = with_an_old_copy(&sim);
     create(&store, "after", 1).expect("only the copy is old");
@@ -630,7 +630,7 @@ fn the_next_snapshot_makes_good_for_a_copy_that_found_no_room() {
 }
 
 #[test]
-fn a_copy_whose_writing_fails_otherwise_lets_nothing_change_until_a_restart() {
+fn failed_sync_of_a_copy_lets_nothing_change_until_a_restart() {
     let sim = SimEnv::new(1);
     let store = with_an_old_copy(&sim);
     sim.fs.refuse_renames(false);
@@ -644,11 +644,11 @@ fn a_copy_whose_writing_fails_otherwise_lets_nothing_change_until_a_restart() {
 }
 
 #[test]
-fn a_copy_that_the_disk_has_refused_is_not_written_to_again_before_a_restart() {
+fn copy_that_the_disk_refused_is_not_written_until_a_restart() {
     let sim = SimEnv::new(1);
     let store = open(&sim.env());
     create(&store, "before", 1).expect("made");
-    // The new log, its copy, and the snapshot.
+    // The new log, its copy, and the snapshot come first.
     sim.fs.fail_write_after(3);
     store.snapshot(&mut store.writer.lock(), &store.image());
     let before = sim.fs.operations();
@@ -661,8 +661,8 @@ fn a_copy_that_the_disk_has_refused_is_not_written_to_again_before_a_restart() {
 }
 
 #[test]
-fn a_snapshot_whose_sync_failed_lets_nothing_change_until_a_restart() {
-    // The new log, its copy, their directory, the snapshot, its directory, its copy, the directory.
+fn failed_snapshot_sync_lets_nothing_change_until_a_restart() {
+    // The new log, its copy, their directory, the snapshot, its directory, the copy, the directory.
     for sync in 0..7 {
         let sim = SimEnv::new(1);
         let store = open(&sim.env());
@@ -745,7 +745,7 @@ fn ten_thousand_topics_and_partitions_are_made_and_loaded_fast() {
 }
 
 #[test]
-fn metadata_that_was_taken_away_takes_no_change_and_nothing_is_made_in_its_place() {
+fn metadata_that_was_taken_away_takes_no_change_nor_is_remade() {
     let spoils: [fn(&SimEnv); 5] = [
         |sim| sim.fs.remove_dir_all("/data/meta".as_ref()).expect("removed"),
         |sim| sim.fs.rename("/data".as_ref(), "/away".as_ref()).expect("renamed"),

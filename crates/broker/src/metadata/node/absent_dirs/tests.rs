@@ -35,7 +35,7 @@ fn is_there(sim: &SimEnv, path: &str) -> bool {
 }
 
 #[test]
-fn an_emptied_log_dir_is_away_and_left_alone_until_its_owner_accepts_the_loss() {
+fn emptied_log_dir_is_away_until_its_loss_is_accepted() {
     let sim = used(&["/a", "/b"]);
     empty(&sim, "/a");
     for round in 0..2 {
@@ -58,13 +58,13 @@ fn an_emptied_log_dir_is_away_and_left_alone_until_its_owner_accepts_the_loss() 
     assert_eq!(away(&sim, &["/a", "/b"]), Ok(vec!["/a".into()]), "another loss is another matter");
 }
 
-/// Unmounts what lies at `/b`, which is at `/lost` then, and leaves an empty mount point.
+/// Unmounts `/b`, whose content is at `/lost` then, and leaves an empty mount point.
 fn unmount(sim: &SimEnv) {
     sim.fs.rename("/b".as_ref(), "/lost".as_ref()).expect("moved");
     sim.fs.create_dir_all("/b".as_ref()).and_then(|()| sim.fs.sync_dir("/".as_ref())).expect("made");
 }
 
-/// Mounts it again, over what was made at `/b` meanwhile.
+/// Mounts `/lost` at `/b` again, over anything made there meanwhile.
 fn mount(sim: &SimEnv) {
     sim.fs.rename("/b".as_ref(), "/below".as_ref()).expect("hidden");
     sim.fs.rename("/lost".as_ref(), "/b".as_ref()).expect("moved back");
@@ -80,7 +80,7 @@ fn identity(sim: &SimEnv, dir: &str) -> String {
 }
 
 #[test]
-fn a_log_dir_that_was_given_up_is_refused_by_name_when_it_is_back_until_it_is_cleared() {
+fn given_up_log_dir_that_is_back_is_refused_until_cleared() {
     let sim = used(&["/a", "/b"]);
     let id_before = identity(&sim, "/b");
     unmount(&sim);
@@ -173,7 +173,7 @@ fn a_start_that_gives_up_a_log_dir_may_be_cut_short_anywhere() {
 }
 
 #[test]
-fn what_lies_in_the_place_of_an_empty_log_dir_takes_it_until_partitions_are_there() {
+fn directory_in_place_of_a_log_dir_without_records_replaces_it() {
     let sim = SimEnv::new(1);
     let open_all = || open(&sim, &["/a", "/b"]).expect("opens");
     let store = open_all();
@@ -253,7 +253,7 @@ fn without_any_log_dir_the_start_is_refused_with_the_ways_out() {
 }
 
 #[test]
-fn a_log_dir_without_partitions_is_made_anew_unless_files_of_deleted_topics_may_be_there() {
+fn log_dir_without_partitions_or_doomed_files_is_made_anew() {
     let sim = SimEnv::new(1);
     drop(open(&sim, &["/a", "/b"]).expect("opens"));
     sim.fs.remove_dir_all("/a".as_ref()).expect("removed");
@@ -274,7 +274,7 @@ fn a_log_dir_without_partitions_is_made_anew_unless_files_of_deleted_topics_may_
 }
 
 #[test]
-fn a_log_dir_that_was_moved_is_not_away_and_its_old_path_not_taken_for_it() {
+fn moved_log_dir_is_not_away_nor_mistaken_for_its_old_path() {
     let sim = used(&["/a", "/b"]);
     sim.fs.rename("/b".as_ref(), "/c".as_ref()).expect("moved");
     sim.fs.create_dir_all("/b".as_ref()).expect("made");

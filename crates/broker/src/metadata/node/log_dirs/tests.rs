@@ -42,7 +42,7 @@ fn a_log_dir_is_recognised_wherever_it_is_and_in_any_order() {
 }
 
 #[test]
-fn a_cordon_is_there_after_a_restart_and_stays_with_its_directory() {
+fn cordon_survives_a_restart_and_stays_with_its_directory() {
     let env = used();
     let open = |dirs: &[&str]| {
         let store = Store::open(&env, &options(dirs)).expect("opens");
@@ -75,7 +75,7 @@ fn a_cordon_is_there_after_a_restart_and_stays_with_its_directory() {
 }
 
 #[test]
-fn a_log_dir_that_is_needed_is_not_left_out_and_the_message_says_why() {
+fn leaving_out_a_needed_log_dir_is_refused_with_the_reason() {
     let env = used();
     let refused = |part: &str| {
         let error = open(&env, &["/a"]).expect_err("left out");
@@ -117,7 +117,7 @@ fn remove_topics(env: &Env, log_dir: &str) {
 }
 
 #[test]
-fn a_log_dir_that_holds_nothing_may_be_left_out_and_everything_else_stays_with_its_directory() {
+fn leaving_out_an_empty_log_dir_keeps_the_others_as_they_are() {
     let env = used();
     let open_with = |dirs: &[&str]| Store::open(&env, &options(dirs)).expect("opens");
     let new = |name: &str, partition_count| NewTopic {
@@ -166,7 +166,7 @@ fn log_dirs_that_held_nothing_may_be_gone_and_all_be_replaced() {
     env.fs.remove_dir_all("/b".as_ref()).expect("removed");
     assert_eq!(open(&env, &["/c", "/a"]), Ok(vec!["/a".into(), "/c".into()]));
     assert_eq!(open(&env, &["/d"]), Ok(vec!["/d".into()]));
-    // Whoever copies one that the metadata has forgotten has two of the same identity.
+    // A log dir that the metadata has forgotten, and a copy of it.
     let identity = read_whole(&*env.fs, "/a/directory.id".as_ref(), 4096).expect("read");
     env.fs.create_dir_all("/copy".as_ref()).expect("made");
     atomic_replace(&*env.fs, "/copy/directory.id".as_ref(), &identity).expect("written");
@@ -208,7 +208,7 @@ fn a_copy_of_a_log_dir_is_refused() {
 }
 
 #[test]
-fn a_damaged_or_lost_identity_is_written_anew_where_the_records_are() {
+fn damaged_or_lost_identity_is_rewritten_beside_its_records() {
     let identity = Path::new("/a/directory.id");
     let bytes = read_whole(&*used().fs, identity, 4096).expect("read");
     let flipped = (0..bytes.len()).map(|position| {

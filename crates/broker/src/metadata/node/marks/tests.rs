@@ -6,7 +6,7 @@ use crate::metadata::store::ACCEPT_METADATA_LOSS_FILE;
 use crate::metadata::testing::producer_id;
 use crate::metadata::{Store, StoreOptions, verify_mark, verify_metadata};
 
-/// Ids that the metadata counts at once.
+/// Producer ids that one change of the metadata reserves.
 const BLOCK: i64 = 1000;
 const CLUSTER: &str = "c";
 const NODE: i32 = 1;
@@ -39,7 +39,7 @@ fn take_id(store: &Store) -> i64 {
     producer_id(store).expect("an id")
 }
 
-/// Sets one more block aside.
+/// Reserves one more block.
 fn begin_block(store: &Store) {
     take_id(store);
 }
@@ -58,12 +58,12 @@ fn put_mark(env: &Env, dir: &str, starts: i32, producer_ids_end: i64) {
     put(env, &mark_path(dir), &mark.to_bytes());
 }
 
-/// What the mark in a log dir tells.
+/// The progress in the mark of a log dir.
 fn told(env: &Env, dir: &str) -> Progress {
     read_mark(env, dir.as_ref()).expect("readable").expect("there").progress()
 }
 
-/// Files with what is in them.
+/// Files with their content.
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
 fn files_in(env: &Env, dir: &str) -> Files {
@@ -76,7 +76,7 @@ fn all_files(env: &Env) -> Files {
     ["/meta", "/one", "/two"].iter().flat_map(|dir| files_in(env, dir)).collect()
 }
 
-/// Puts a copy of the metadata in the place of what there is.
+/// Replaces the metadata by a copy.
 fn restore(env: &Env, copy: &Files) {
     env.fs.remove_dir_all("/meta".as_ref()).expect("removed");
     env.fs.create_dir_all("/meta".as_ref()).expect("made");
@@ -106,8 +106,8 @@ fn an_older_copy_of_the_metadata_is_refused_and_nothing_changes() {
             let [has, told] = [(1, 0), (2, 1000)].map(|(start, ids)| {
                 format!("start {start}, producer ids below {ids} and 0 added partitions")
             });
-            let what = format!("/meta is older than what this server has done: it tells of {has}, and ");
-            let mark = format!("/two/metadata-mark of {told}. Restore");
+            let what = format!("/meta is older than what this server has done: it says {has}, and ");
+            let mark = format!("/two/metadata-mark says {told}. Restore");
             assert!(error.contains(&what) && error.contains(&mark), "{error}");
             assert!(error.contains("make a file accept-metadata-loss in it"), "{error}");
             assert_eq!(all_files(&env), before);
@@ -120,7 +120,7 @@ fn an_older_copy_of_the_metadata_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_copy_of_the_same_run_is_refused_if_producer_ids_were_counted_since() {
+fn copy_of_the_same_run_is_refused_after_more_producer_ids() {
     let env = SimEnv::new(1).env();
     let store = open(&env);
     let without_ids = files_in(&env, "/meta");
@@ -135,7 +135,7 @@ fn a_copy_of_the_same_run_is_refused_if_producer_ids_were_counted_since() {
 }
 
 #[test]
-fn with_the_loss_accepted_starts_and_ids_go_on_above_the_metadata_and_every_mark() {
+fn accepted_loss_lets_starts_and_ids_go_on_above_every_mark() {
     let env = SimEnv::new(1).env();
     drop(open(&env));
     put_mark(&env, "/one", 70_000, 0);
@@ -167,7 +167,7 @@ fn a_mark_of_numbers_that_no_server_reaches_is_damaged() {
 }
 
 #[test]
-fn above_the_largest_numbers_that_a_mark_may_tell_of_there_is_room() {
+fn numbers_have_room_above_the_largest_possible_mark() {
     let env = SimEnv::new(1).env();
     drop(open(&env));
     let mut last = Progress { starts: STARTS_MAX, producer_ids_end: COUNT_MAX, added_partitions: 0 };
@@ -183,7 +183,7 @@ fn above_the_largest_numbers_that_a_mark_may_tell_of_there_is_room() {
 }
 
 #[test]
-fn a_mark_that_is_damaged_missing_or_anothers_keeps_nobody_and_is_written_anew() {
+fn unusable_mark_does_not_refuse_a_start_and_is_written_anew() {
     let env = SimEnv::new(1).env();
     drop(open(&env));
     let path = mark_path("/one");
@@ -234,14 +234,14 @@ fn one_mark_is_enough_wherever_its_log_dir_lies_now() {
     restore(&env, &copy);
     let dirs = ["/moved", "/one", "/new"];
     let moved = StoreOptions { log_dirs: dirs.map(PathBuf::from).to_vec(), ..options() };
-    assert!(refused(&env, &moved).contains("/moved/metadata-mark of start 2"));
+    assert!(refused(&env, &moved).contains("/moved/metadata-mark says start 2"));
     accept_loss(&env);
     let store = Store::open(&env, &moved).expect("opens");
     assert_eq!(dirs.map(|dir| told(&env, dir)), [Progress::of(&store.cluster()); 3]);
 }
 
 #[test]
-fn a_log_dir_whose_device_is_dead_keeps_neither_the_others_from_telling_nor_a_server_from_its_start() {
+fn dead_log_dir_hides_no_other_mark_and_refuses_no_start() {
     let sim = SimEnv::new(1);
     let env = sim.env();
     drop(open(&env));
@@ -250,7 +250,7 @@ fn a_log_dir_whose_device_is_dead_keeps_neither_the_others_from_telling_nor_a_se
     let newest = files_in(&env, "/meta");
     sim.fs.kill_device(Some("/one".as_ref())).expect("there");
     restore(&env, &older);
-    assert!(refused(&env, &options()).contains("/two/metadata-mark of start 2"));
+    assert!(refused(&env, &options()).contains("/two/metadata-mark says start 2"));
     restore(&env, &newest);
     let store = open(&env);
     begin_block(&store);
@@ -262,7 +262,7 @@ fn a_log_dir_whose_device_is_dead_keeps_neither_the_others_from_telling_nor_a_se
 }
 
 #[test]
-fn a_mark_for_which_there_is_no_room_is_written_with_a_later_block_and_ids_go_on_without() {
+fn mark_without_room_is_written_later_and_holds_up_no_ids() {
     let sim = SimEnv::new(1);
     let env = sim.env();
     let store = open(&env);
@@ -282,7 +282,7 @@ fn a_mark_for_which_there_is_no_room_is_written_with_a_later_block_and_ids_go_on
 }
 
 #[test]
-fn a_mark_that_the_disk_has_refused_is_not_written_again_before_a_restart() {
+fn mark_that_the_disk_refused_waits_for_a_restart() {
     for fail_after in [SimFileSystem::fail_write_after, SimFileSystem::fail_sync_after] {
         let sim = SimEnv::new(1);
         let env = sim.env();
@@ -295,7 +295,7 @@ fn a_mark_that_the_disk_has_refused_is_not_written_again_before_a_restart() {
         };
         next_block();
         let early = told(&env, "/one");
-        // After the log of the metadata and its copy.
+        // After the metadata log and its copy.
         fail_after(&sim.fs, 2);
         next_block();
         next_block();
@@ -309,8 +309,8 @@ fn a_mark_that_the_disk_has_refused_is_not_written_again_before_a_restart() {
     }
 }
 
-/// Two starts, an id in the second one. Copies of the metadata before the second start and before the id, and how many
-/// operations came after the first start.
+/// Two starts, and an id in the second one. Answers copies of the metadata from before the second start and from before
+/// the id, and how many operations came after the first start.
 fn whole_life() -> ([Files; 2], u64) {
     let sim = SimEnv::new(1);
     let env = sim.env();
@@ -322,8 +322,8 @@ fn whole_life() -> ([Files; 2], u64) {
     ([of_first, of_second], sim.fs.operations() - before)
 }
 
-/// The same on a machine that stops so many operations after the first start. Whether the second start and the id came
-/// before that.
+/// The same on a machine that stops so many operations after the first start. Answers whether the second start and the id
+/// came before that.
 fn life_until(sim: &SimEnv, operations: u64) -> [bool; 2] {
     let env = sim.env();
     drop(open(&env));
@@ -335,7 +335,7 @@ fn life_until(sim: &SimEnv, operations: u64) -> [bool; 2] {
 }
 
 #[test]
-fn in_every_state_after_a_power_cut_the_metadata_passes_and_older_ones_do_not() {
+fn metadata_passes_after_any_power_cut_and_older_ones_fail() {
     let (copies, operations) = whole_life();
     let mut counted = [0; 2];
     // The machine counts as stopped with the last operation that it carries out.
@@ -364,7 +364,7 @@ fn in_every_state_after_a_power_cut_the_metadata_passes_and_older_ones_do_not() 
 }
 
 #[test]
-fn no_mark_is_made_in_the_place_of_a_log_dir_that_was_taken_away() {
+fn log_dir_that_was_taken_away_gets_no_mark_in_its_place() {
     let sim = SimEnv::new(1);
     let env = sim.env();
     let store = open(&env);
@@ -387,9 +387,9 @@ fn a_disk_that_does_not_answer_holds_up_no_ids_and_is_told_of() {
     let store = open(&env);
     begin_block(&store);
     assert_eq!(store.unanswered_mark(), None);
-    // As if its disk were still at a mark that it was asked for before.
+    // As if its disk had not answered an earlier attempt yet.
     let late = &store.marks().0[1];
-    *late.turn.lock() = Turn { is_taken: true, is_late: false };
+    *late.attempt.lock() = Attempt { is_running: true, is_late: false };
     let begun = std::time::Instant::now();
     begin_block(&store);
     begin_block(&store);
@@ -397,7 +397,7 @@ fn a_disk_that_does_not_answer_holds_up_no_ids_and_is_told_of() {
     assert_eq!(store.unanswered_mark(), Some(mark_path("/two").as_path()));
     let told = |dir: &str| read_mark(&env, Path::new(dir)).expect("whole").expect("there").producer_ids_end;
     assert!(told("/one") > told("/two"), "the other log dir remembers");
-    late.end_turn();
+    late.end_attempt();
     begin_block(&store);
     assert_eq!(store.unanswered_mark(), None);
     assert_eq!(told("/one"), told("/two"));

@@ -27,7 +27,7 @@ fn accept_loss(env: &Env) {
     env.fs.open(&accept, OpenMode::CreateOrOpen).expect("made");
 }
 
-/// The files of the metadata and what is in them.
+/// The files of the metadata with their content.
 fn saved(env: &Env) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = env.fs.read_dir(META.as_ref()).expect("the directory");
     let paths = entries.iter().map(|entry| Path::new(META).join(&entry.name));
@@ -44,14 +44,14 @@ fn restore(env: &Env, saved: &BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// As data has it that comes from a build which wrote none.
+/// As in data of an older program, which wrote no marks.
 fn remove_marks(env: &Env) {
     for dir in LOG_DIRS {
         env.fs.remove_file(&Path::new(dir).join("metadata-mark")).expect("removed");
     }
 }
 
-/// How old the metadata is that was put back.
+/// The age of the metadata that was put back.
 #[derive(Clone, Copy, Debug)]
 enum Copied {
     /// It was copied before the last start, at which `/c` came into use.
@@ -60,8 +60,8 @@ enum Copied {
     SinceTheStart,
 }
 
-/// A server with a topic of two partitions whose metadata comes from a copy that is older than four more, of which
-/// partition 4 has no files; and the directories of the others.
+/// A server whose topic had two partitions when its metadata was copied, and then got four more, of which partition 4 has no
+/// files. The copy was put back. Answers the topic, and the directories of the partitions that it has lost.
 fn with_older_metadata(env: &Env, copied: Copied) -> (TopicId, Vec<PathBuf>) {
     let store = open_with(env, &LOG_DIRS[..2]).expect("opens");
     let new = NewTopic { name: "t".into(), partition_count: 2, configs: TopicOverrides::new() };
@@ -88,13 +88,13 @@ fn with_older_metadata(env: &Env, copied: Copied) -> (TopicId, Vec<PathBuf>) {
 }
 
 #[test]
-fn metadata_that_is_older_than_partitions_is_refused_and_nothing_changes() {
+fn metadata_older_than_its_partitions_is_refused_unchanged() {
     let env = SimEnv::new(1).env();
     let (_, lost) = with_older_metadata(&env, Copied::SinceTheStart);
     let before = saved(&env);
     for _ in 0..2 {
         let error = refused(&env);
-        let what = "tells of start 2, producer ids below 0 and 0 added partitions, and ";
+        let what = "says start 2, producer ids below 0 and 0 added partitions, and ";
         assert!(error.contains(what) && error.contains("and 4 added partitions. Restore"), "{error}");
         assert_eq!(saved(&env), before);
     }
@@ -120,7 +120,7 @@ fn lost_partitions_are_taken_back_on_request_where_they_lie() {
         accept_loss(&env);
         for round in 0..2 {
             let store = open(&env).expect("opens");
-            // Of partition 4 there is nothing anywhere.
+            // Partition 4 has no files anywhere.
             assert_eq!(store.node().placement(id), [0, 1, 2, 0, 2, 2], "{copied:?}, {round}");
             assert!(!store.may_lack_topics() && store.set_aside().is_empty(), "{copied:?}, {round}");
             assert!(lost.iter().all(|path| env.fs.exists(path).expect("known")), "{copied:?}, {round}");
@@ -129,7 +129,7 @@ fn lost_partitions_are_taken_back_on_request_where_they_lie() {
 }
 
 #[test]
-fn what_is_no_partition_of_ours_is_left_alone() {
+fn entries_that_are_no_partitions_are_left_alone() {
     let env = SimEnv::new(1).env();
     let (id, lost) = with_older_metadata(&env, Copied::SinceTheStart);
     remove_marks(&env);
@@ -144,7 +144,7 @@ fn what_is_no_partition_of_ours_is_left_alone() {
 }
 
 #[test]
-fn partitions_of_a_topic_that_is_being_deleted_are_not_taken_for_lost_ones() {
+fn partitions_of_a_doomed_topic_are_not_taken_for_lost() {
     let env = SimEnv::new(1).env();
     let (id, _) = with_older_metadata(&env, Copied::SinceTheStart);
     accept_loss(&env);
@@ -168,7 +168,7 @@ fn a_partition_that_lies_in_two_log_dirs_is_not_taken_back() {
 }
 
 #[test]
-fn a_partition_that_may_lie_in_a_log_dir_that_cannot_be_read_is_not_made_anew_elsewhere() {
+fn partition_is_not_made_anew_while_a_log_dir_is_unreadable() {
     let sim = SimEnv::new(1);
     let env = sim.env();
     with_older_metadata(&env, Copied::SinceTheStart);

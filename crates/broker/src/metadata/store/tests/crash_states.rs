@@ -1,5 +1,5 @@
-//! The machine stops after every operation of a life, and every state is looked at in which it may leave the disk:
-//! what was answered is there, nothing else is, and a second recovery finds the same.
+//! The machine stops after every operation of a life, and every state in which it may leave the disk is checked: the
+//! answered changes are there, nothing else is, and a second recovery finds the same.
 
 use riverrun_env::sim::{PlantedBug, SimFileSystem};
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Multiplies how many states of one moment are looked at.
+/// Multiplies how many states of one moment are checked.
 const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
 
 fn bound(states: usize) -> usize {
@@ -15,8 +15,7 @@ fn bound(states: usize) -> usize {
     states * factor.unwrap_or(1)
 }
 
-/// Of a topic what does not depend on chance: name, how often the node had started when each of its partitions came to be,
-/// and configs.
+/// The parts of a topic that do not depend on chance: name, origin of each partition, and configs.
 type Known = BTreeMap<String, (Vec<i32>, TopicOverrides)>;
 
 fn known(image: &Image) -> Known {
@@ -28,7 +27,7 @@ fn known(image: &Image) -> Known {
     image.cluster.topics().map(topic).collect()
 }
 
-/// What a life of the store was answered, and what it asked for last.
+/// The changes that a life of the store has seen answered, and those that it has asked for.
 #[derive(Debug, Default)]
 struct Life {
     answered: Known,
@@ -50,7 +49,7 @@ impl Life {
         let store = Store::open(env, &options())?;
         self.starts = store.image().cluster.starts();
         self.create(&store, &["grown".to_owned()])?;
-        // As a start does, which would write all anew besides.
+        // As a start does, which would write everything anew as well.
         self.starts = store.change(|draft| {
             draft.start_node();
             draft.image().cluster.starts()
@@ -111,7 +110,7 @@ impl Life {
         writer.poison.clone().map_or(Ok(()), |reason| Err(MetadataError::Poisoned(reason)))
     }
 
-    /// What is wrong with what a store finds that is opened after this life.
+    /// Why a store that is opened after this life has wrong content.
     fn check(&self, found: &Store) -> Result<(), String> {
         let image = found.image();
         let topics = known(&image);
@@ -133,7 +132,7 @@ fn reopen(sim: &SimEnv) -> Result<Store, String> {
     Store::open(&sim.env(), &options()).map_err(|error| error.to_string())
 }
 
-/// Which of the two logs of each generation is lost besides.
+/// Which of the two logs of each generation is lost as well.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     Neither,
@@ -156,7 +155,7 @@ impl Lost {
     }
 }
 
-/// Opens what a power cut has left: once, cut short by another power cut, and again.
+/// Opens the state that a power cut has left: once, cut short by another power cut, and again.
 fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> {
     let before = state.fs.operations();
     let whole = state.crash_states(1).next().expect("the disk itself");
@@ -177,8 +176,8 @@ fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> 
     Ok(())
 }
 
-/// How many states a power cut may leave of a life on a disk that was prepared, or what is wrong with the first bad
-/// one. At most so many are looked at.
+/// How many states a power cut may leave of a life on a disk that was prepared, or the flaw of the first bad one. At most
+/// `states_max` are checked.
 fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize, lost: Lost) -> Result<usize, String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
@@ -201,7 +200,7 @@ fn whole_life() -> (u64, u64) {
 }
 
 #[test]
-fn what_was_answered_is_in_every_state_that_a_power_cut_may_leave_and_nothing_else_is() {
+fn answered_changes_alone_are_in_every_state_after_a_power_cut() {
     let (operations, _) = whole_life();
     let check = |stop| {
         let checked = check_life(|fs| fs.stop_after(stop), 200, Lost::Neither);
@@ -227,7 +226,7 @@ fn each_of_the_two_logs_is_enough() {
 }
 
 #[test]
-fn the_same_holds_after_each_failed_sync_and_write() {
+fn answered_changes_are_there_after_failed_syncs_and_writes() {
     let (operations, syncs) = whole_life();
     for count in 0..syncs {
         let checked = check_life(|fs| fs.fail_sync_after(count), 50, Lost::Neither);
@@ -239,8 +238,8 @@ fn the_same_holds_after_each_failed_sync_and_write() {
     }
 }
 
-/// A life that ends with the process, while the page cache stays, and a second one in which a topic is made: that
-/// topic and what the second life was told of the first are in every state.
+/// A life that ends with the process, while the page cache stays, and a second one in which a topic is made: that topic
+/// and the topics that the second life has found are in every state.
 fn check_second_life(prepare: impl Fn(&SimFileSystem)) -> Result<(), String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
@@ -297,7 +296,7 @@ fn a_stop_in_order_that_is_cut_short_anywhere_loses_nothing() {
 
 /// The topic whose deletion was refused is written to further.
 #[test]
-fn a_change_that_found_no_space_in_either_log_does_not_come_back() {
+fn refused_change_for_want_of_space_does_not_come_back() {
     let refused = |space, operations| {
         let sim = SimEnv::new(1);
         let store = open(&sim.env());
@@ -345,8 +344,8 @@ fn planted_bugs_are_found_out() {
     };
     let short_writes = found(PlantedBug::IgnoredShortWrite, SimFileSystem::fail_write_after);
     let repeated_syncs = found(PlantedBug::RepeatedSync, SimFileSystem::fail_sync_after);
-    // That of a snapshot does no harm: there are two. Nor does that of a log dir's identity: the mark beside it is synced
-    // after it.
+    // A bug in the sync of a snapshot does no harm: there are two. Nor does one in that of a log dir's identity: the mark
+    // beside it is synced after it.
     assert!(
         short_writes >= 2 && repeated_syncs >= 2,
         "{short_writes} short writes, {repeated_syncs} repeated syncs"

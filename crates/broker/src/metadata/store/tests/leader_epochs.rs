@@ -1,5 +1,5 @@
-//! Leader epochs of partitions over lives of the metadata: in any order of what may happen to a topic, of starts, snapshots,
-//! stops and losses, a partition's epoch rises with each start and never goes back.
+//! Leader epochs of partitions over lives of the metadata: whatever the order of changes to topics, starts, snapshots, stops
+//! and losses, a partition's epoch rises with each start and never goes back.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn grow(store: &Store, name: &str, total: i32) {
     store.change(|draft| draft.grow_topic(name, total)).expect("changed").expect("grown");
 }
 
-/// A server's metadata, and what its partitions were led in.
+/// A server's metadata, and the epochs that its partitions were led in.
 struct Machine {
     sim: SimEnv,
     store: Option<Store>,
@@ -118,7 +118,7 @@ impl Machine {
                 let LeaderEpoch(epoch) = image.cluster.leader_epoch(topic, index);
                 match self.led_in.insert(id, epoch) {
                     Some(before) if has_started => assert!(epoch > before, "{id}: {epoch} after {before}"),
-                    // One that was lost, and comes again without its files.
+                    // A partition that was lost, and comes again without its files.
                     Some(before) => assert!(epoch >= before, "{id}: {epoch} after {before}"),
                     None => assert!(epoch == 0 || (self.has_lost && !is_new), "{id} begins at {epoch}"),
                 }
