@@ -22,7 +22,7 @@ use crate::broker::Broker;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::{StopSignal, stopped};
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 use crate::upkeep::{Kept, Looks, checkpoint_dir, in_turns, kept_partitions};
 use crate::{cleaner, damaged_partitions, scrub};
 
@@ -114,14 +114,14 @@ fn job(
                 _ = ticks.tick() => {}
             }
             let (broker, work) = (Arc::clone(&broker), Arc::clone(&work));
-            aside(move || work(&broker)).await;
+            on_blocking_thread(move || work(&broker)).await;
         }
     }
 }
 
 /// Has synced what a process that did not stop in order has left in a log dir, while clients are served already.
 async fn sync_found(broker: Arc<Broker>, dir: usize) {
-    aside(move || broker.logs.sync_found(dir)).await;
+    on_blocking_thread(move || broker.logs.sync_found(dir)).await;
 }
 
 /// Lets retention take what it may of a log dir whenever one is full, instead of at its next turn.
@@ -132,7 +132,7 @@ async fn make_room(broker: Arc<Broker>, dir: usize, mut stop: StopSignal, looks:
             () = broker.shortages[dir].notified() => {}
         }
         let (for_work, looks, stopping) = (Arc::clone(&broker), Arc::clone(&looks), stop.clone());
-        aside(move || apply_retention(&for_work, dir, &looks, &stopping)).await;
+        on_blocking_thread(move || apply_retention(&for_work, dir, &looks, &stopping)).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(ROOM_PAUSE) => {}
@@ -148,7 +148,7 @@ async fn close_surplus(broker: Arc<Broker>, dir: usize, mut stop: StopSignal) {
             () = broker.crowds[dir].notified() => {}
         }
         let (for_work, stopping) = (Arc::clone(&broker), stop.clone());
-        aside(move || while !*stopping.borrow() && for_work.logs.close_some(dir) {}).await;
+        on_blocking_thread(move || while !*stopping.borrow() && for_work.logs.close_some(dir) {}).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(CROWD_PAUSE) => {}
