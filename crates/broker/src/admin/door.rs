@@ -96,7 +96,7 @@ impl Visits {
         let source = Source::of(address);
         let mut inside = self.inside.lock();
         if inside.visits.len() >= VISITS_MAX {
-            let leaves = inside.who_leaves(source)?;
+            let leaves = inside.displaced_by(source)?;
             let place = inside.visits.remove(&leaves);
             ADMIN_VISITS.warn_of(address, |suppressed| {
                 let leaving = place.map(|place| place.source);
@@ -120,7 +120,7 @@ impl Visits {
 
 impl Inside {
     /// The connection whose place a newcomer of this source takes; none if there is no place for it.
-    fn who_leaves(&self, newcomer: Source) -> Option<u64> {
+    fn displaced_by(&self, newcomer: Source) -> Option<u64> {
         let places_of = |source| self.visits.values().filter(|place| place.source == source).count();
         let own = places_of(newcomer);
         let rank = |(&number, place): (&u64, &Place)| {

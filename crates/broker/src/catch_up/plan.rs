@@ -34,7 +34,7 @@ pub(crate) const COPIED_BYTES_MAX: usize = 1024 * 1024;
 /// The thread on which records are read or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// A thread that serves other connections as well: it waits for the disk only where no fact told before, and briefly.
+    /// A thread that serves other connections as well: it waits for the disk only where no fact foretold it, and briefly.
     Shared,
     /// A thread that serves no other connection meanwhile, in a turn of the log dir: it may wait for the disk.
     Own,

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_close_readers_the_last_one_drops() {
+    fn last_of_two_close_readers_drops_the_pages() {
         let mut readers = Readers::default();
         readers.read(reader(2), &mib(0, 1));
         assert!(run(&mut readers, reader(1), 0..40, true).is_empty(), "the other comes by");

@@ -40,8 +40,8 @@ fn quality_of(range: &str, name: &str) -> Option<f32> {
     Some(weight.map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0)))
 }
 
-/// The classic form of an `OpenMetrics` exposition: counters are described under the names of their samples, and units
-/// and the end are not told.
+/// The classic form of an `OpenMetrics` exposition: counters are described under the names of their samples; units
+/// and the end marker are left out.
 pub(super) fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, yield_now};
 
 use super::connection::Connection;
-use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
+use super::admission::{ConnectionBounds, ConnectionCounts, Counted, Refused};
 use super::dispatch::Dispatch;
 use super::limits::{Closed, ConnectionLimits};
 use crate::context::ConnectionInfo;

@@ -4,7 +4,7 @@
 //! the router as bytes and comes back as a [`ResponseFrame`](crate::response::ResponseFrame).
 
 pub(crate) mod connection;
-pub(crate) mod crowd;
+pub(crate) mod admission;
 pub(crate) mod dispatch;
 pub(crate) mod frame;
 pub(crate) mod limits;

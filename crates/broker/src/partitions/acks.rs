@@ -73,7 +73,7 @@ pub(super) struct AckQueue {
 pub(super) type Decision = Option<Result<(), NotDurable>>;
 
 impl AckQueue {
-    /// Has `target` told, as long as it exists. The caller calls [`Self::decide`] afterwards with the watermarks of then,
+    /// Calls `target` with the outcome, if it still exists then. The caller calls [`Self::decide`] afterwards with the watermarks of then,
     /// which may have moved in between.
     pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Weak<dyn Acknowledge>) {
         self.entries.lock().push(Entry { staged, acks, ticket, target });

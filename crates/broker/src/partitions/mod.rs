@@ -95,8 +95,8 @@ impl Partition {
         self.judge()(staged, acks)
     }
 
-    /// Has `target` told under `ticket` once the outcome of a staged batch is decided; that may be at once. A target that is
-    /// dropped before is told nothing.
+    /// Calls `target` with `ticket` once the outcome of a staged batch is decided; that may be at once. A target that is
+    /// dropped before is not called.
     #[expect(clippy::needless_pass_by_value, reason = "callers hand in a clone of what they share")]
     pub(crate) fn await_ack(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
         self.acks.push(staged, acks, ticket, Arc::downgrade(&target));

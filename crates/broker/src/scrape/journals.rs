@@ -1,4 +1,4 @@
-//! Metrics of the journals and of the write cache, read from the live server at each scrape. A journal is told by its
+//! Metrics of the journals and of the write cache, read from the live server at each scrape. A journal is named by its
 //! directory.
 
 use std::fmt;

@@ -78,7 +78,7 @@ fn only_a_pass_without_records_waits_for_a_turn() {
 }
 
 #[test]
-fn what_may_meet_the_disk_is_read_until_enough_was_spent() {
+fn cold_partitions_are_read_until_enough_was_spent() {
     let costs = [
         (ReadEnd::WARM, Duration::ZERO, false),
         (proved(PROVED_BYTES_MAX - 1), COLD_TIME_MAX / 2, false),
