@@ -33,7 +33,7 @@ const ROOM_PAUSE: Duration = Duration::from_secs(5);
 const IDLE_CHECK: Duration = Duration::from_secs(30);
 
 /// Pause after partitions were closed to make room for others: partitions that are opened meanwhile have a reserve.
-const CROWD_PAUSE: Duration = Duration::from_millis(250);
+const SURPLUS_PAUSE: Duration = Duration::from_millis(250);
 
 /// Starts all jobs; each ends when `stop` turns true.
 pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet<()>) {
@@ -50,9 +50,9 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let interval = every(server.producer_id_expiration_check_interval_ms);
     start("producer-expiration", job(broker, stop, interval, expire_producers).boxed());
     let cleaner_pace = cleaner::pace(upkeep);
-    let crowded = Arc::downgrade(broker);
-    broker.logs.on_crowd(move || {
-        crowded.upgrade().into_iter().for_each(|broker| broker.crowds.iter().for_each(Notify::notify_one));
+    let weak = Arc::downgrade(broker);
+    broker.logs.on_surplus(move || {
+        weak.upgrade().into_iter().for_each(|broker| broker.surpluses.iter().for_each(Notify::notify_one));
     });
     for dir in 0..broker.logs.dir_count() {
         spawn_of_dir(broker, dir, stop, tasks);
@@ -145,13 +145,13 @@ async fn close_surplus(broker: Arc<Broker>, dir: usize, mut stop: StopSignal) {
     loop {
         tokio::select! {
             () = stopped(&mut stop) => return,
-            () = broker.crowds[dir].notified() => {}
+            () = broker.surpluses[dir].notified() => {}
         }
         let (for_work, stopping) = (Arc::clone(&broker), stop.clone());
         on_blocking_thread(move || while !*stopping.borrow() && for_work.logs.close_some(dir) {}).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
-            () = tokio::time::sleep(CROWD_PAUSE) => {}
+            () = tokio::time::sleep(SURPLUS_PAUSE) => {}
         }
     }
 }
