@@ -147,7 +147,7 @@ pub(crate) fn warn_if_exposed(address: SocketAddr) {
         tracing::warn!(
             %address,
             "the admin port has no access control and is open to the network: /metrics shows the names of topics and \
-             groups, offsets, sizes and load, /health the paths of what is damaged or full"
+             groups, offsets, sizes and load, /health the paths of damaged files and full volumes"
         );
     }
 }

@@ -224,14 +224,14 @@ fn tell_offline(broker: &Broker, report: &RecoveryReport) {
         match error {
             LogError::DirFailed { path, .. } => *with_dir.entry(path).or_default() += 1,
             _ => {
-                tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it");
+                tracing::error!(partition = %id, %error, "a partition cannot take the records that the journal has for it");
             }
         }
     }
     for (path, partitions) in with_dir {
         tracing::error!(
             path = %path.display(), partitions,
-            "a log dir that has failed cannot take what the journal has for it: that is kept aside until it is back"
+            "a log dir that has failed cannot take the records that the journal has for it: they are kept aside until it is back"
         );
     }
 }

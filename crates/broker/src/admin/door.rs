@@ -103,7 +103,7 @@ impl Visits {
                 tracing::warn!(
                     ?leaving,
                     suppressed,
-                    "the admin port is full: a connection of the source that has most goes for another"
+                    "the admin port is full: a new connection takes the place of one of the source that has most"
                 );
             });
         }
