@@ -86,7 +86,7 @@ impl Lookers {
         };
         let Ok(seen) = timeout(self.time_max, looking).await else {
             let waited = self.time_max.as_secs();
-            let text = format!("the server could not be looked at within {waited} seconds\n");
+            let text = format!("the state of the server could not be read within {waited} seconds\n");
             return Err((StatusCode::SERVICE_UNAVAILABLE, text));
         };
         seen.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error))
@@ -248,7 +248,7 @@ mod tests {
             health.look(move || assert!(ended.lock().recv().is_err()))
         });
         for looked in join_all(looks).await {
-            let text = "the server could not be looked at within 1 seconds\n";
+            let text = "the state of the server could not be read within 1 seconds\n";
             assert_eq!(looked, Err((StatusCode::SERVICE_UNAVAILABLE, text.to_owned())));
         }
         assert_eq!(metrics.look(|| 7).await, Ok(7));
