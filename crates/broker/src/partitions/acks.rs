@@ -73,8 +73,8 @@ pub(super) struct AckQueue {
 pub(super) type Decision = Option<Result<(), NotDurable>>;
 
 impl AckQueue {
-    /// Calls `target` with the outcome, if it still exists then. The caller calls [`Self::decide`] afterwards with the watermarks of then,
-    /// which may have moved in between.
+    /// Calls `target` with the outcome, if it still exists then. The caller calls [`Self::decide`] afterwards with the
+    /// watermarks of then, which may have moved in between.
     pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Weak<dyn Acknowledge>) {
         self.entries.lock().push(Entry { staged, acks, ticket, target });
     }
