@@ -159,7 +159,9 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Does `work`, which blocks for the disk, on a thread of its own, for a task of a supervisor: a panic of the work is one of
 /// the task. None while the server ends.
-pub(crate) async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Some(done),
         Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),

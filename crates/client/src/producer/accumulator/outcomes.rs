@@ -15,7 +15,12 @@ use crate::producer::verdict::{self, Verdict};
 impl Accumulator {
     /// Completes a batch that is not in flight any more. `broken`: its sequence numbers leave a gap. The callbacks of
     /// its records run after those of all earlier batches of the partition, without a lock.
-    pub(in crate::producer) fn complete(&self, batch: Batch, result: Result<BatchPlace, ClientError>, broken: bool) {
+    pub(in crate::producer) fn complete(
+        &self,
+        batch: Batch,
+        result: Result<BatchPlace, ClientError>,
+        broken: bool,
+    ) {
         let Some((first, others)) = self.end(Ended { batch, result }, broken) else { return };
         if !others.is_empty() {
             // Batches that wait behind them may go now.
@@ -70,7 +75,12 @@ impl Accumulator {
 
     /// Retries, splits or completes a batch that came back with this error, and returns whether its leader may have
     /// changed.
-    pub(in crate::producer) fn handle_error(&self, mut batch: Batch, error: ClientError, retry_at: Instant) -> bool {
+    pub(in crate::producer) fn handle_error(
+        &self,
+        mut batch: Batch,
+        error: ClientError,
+        retry_at: Instant,
+    ) -> bool {
         let verdict = verdict::of_error(&batch, &error, self.is_next(&batch), self.options.retries);
         tracing::debug!(%error, ?verdict, attempts = batch.attempts, "a batch came back");
         match verdict {
