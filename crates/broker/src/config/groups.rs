@@ -57,8 +57,8 @@ options! {
     groups_memory_max_bytes: usize = "groups.memory.max.bytes", Long(1_048_576, i64::MAX), Some("268435456");
     /// Bytes of the metadata that may go with one committed offset.
     offset_metadata_max_bytes: usize = "offset.metadata.max.bytes", Int(0, i32::MAX), Some("4096");
-    /// Milliseconds for which the records of a commit, or of any other change of a group, may wait for the disk. Then it is
-    /// answered that there is no coordinator for the moment. The records may still become durable.
+    /// Milliseconds for which the records of a commit, or of any other change of a group, may wait for the disk. Then the
+    /// request is answered that there is no coordinator for the moment. The records may still become durable.
     offsets_commit_timeout_ms: u64 = "offsets.commit.timeout.ms", Int(1, i32::MAX), Some("5000");
     /// Replicas of the topic of group offsets.
     offsets_topic_replication_factor: i16 = "offsets.topic.replication.factor", Int(1, 32767), Some("1"),
@@ -69,8 +69,8 @@ options! {
     offsets_topic_segment_bytes: i32 = "offsets.topic.segment.bytes", Int(1_048_576, i32::MAX), Some("104857600");
     /// Codec of the batches in the topic of group offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
     offsets_topic_compression_codec: u32 = "offsets.topic.compression.codec", Int(0, 4), Some("0");
-    /// Whether clients may produce to the topic of group offsets. Nobody needs to, but for tools that bring offsets from
-    /// elsewhere. Each record must then be one of a group, in that group's partition of the topic; its offset is not negative,
+    /// Whether clients may produce to the topic of group offsets. Only tools that bring offsets from elsewhere need to. Each
+    /// record must then be one of a group, in that group's partition of the topic; its offset is not negative,
     /// and a group's id and an offset's metadata keep to the bounds of a commit. Nothing else of it is checked, and it counts
     /// from the next start on.
     offsets_topic_client_writes: bool = "offsets.topic.client.writes", Bool, Some("false");
