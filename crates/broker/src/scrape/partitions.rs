@@ -49,7 +49,7 @@ struct Shown {
     size_bytes: u64,
     log_start: Offset,
     high_watermark: Offset,
-    /// None of a mounted queue that takes no records from clients: each appender has its own.
+    /// `None` for a mounted queue that takes no records from clients: each appender has its own.
     durability: Option<Durability>,
 }
 
