@@ -1,7 +1,8 @@
-//! The admin port: `/metrics` for Prometheus and `/health`, as text or JSON, for whoever watches the process. Plain HTTP, bound to
-//! loopback unless configured otherwise, of which it warns; it changes nothing. It has [few connections](door) at once,
-//! none of them for long, and answers only requests that name [a host which it knows](hosts). It has threads of its own: whoever watches the server is
-//! answered also while those of the network have more to do than they can.
+//! The admin port: `/metrics` for Prometheus and `/health`, as text or JSON, for people and programs that watch the server.
+//!
+//! It speaks plain HTTP, is bound to loopback unless configured otherwise (then it logs a warning), and changes nothing. It
+//! has [few connections](door) at once, none of them for long, and answers only requests that name [a host which it
+//! knows](hosts). It has threads of its own, and so answers also while the network's threads have more to do than they can.
 
 mod door;
 mod hosts;
@@ -30,16 +31,16 @@ use crate::stop_signal::{StopSignal, stopped};
 
 /// The media type of an answer for programs.
 const JSON: &str = "application/json";
-/// Answers of a kind that are made at once: whoever asks for one kind holds up nobody who asks for the other.
+/// Answers of a kind that are made at once. Each kind has its own: requests for one hold up none for the other.
 const LOOKERS_MAX: usize = 2;
-/// A look that takes longer is none that anybody waits for: it is said then that it does.
+/// After so long no client waits for a look any more: the answer says that it takes too long.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(2);
-/// The same for metrics, of which there may be very many: within the time after which a connection ends.
+/// The same for metrics, of which there may be very many: less than the time after which a connection ends.
 const METRICS_TIME_MAX: Duration = Duration::from_secs(8);
-/// How long an answer may still take when the server stops.
+/// Time that an answer may still take when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The runtime of the admin port: one thread that serves it, and others that look at the server. Whoever has it shuts it down.
+/// The runtime of the admin port: one thread that serves it, and others that look at the server. The caller shuts it down.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
@@ -49,7 +50,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// The server that is asked about, and the places of those who look at it.
+/// The server that requests ask about, and the places for looks at it.
 struct Asked {
     broker: Arc<Broker>,
     health: Lookers,
@@ -58,7 +59,7 @@ struct Asked {
 
 /// Looks of a kind, which use threads of their own.
 ///
-/// Invariants: no more than [`LOOKERS_MAX`] are under way, those included that nobody waits for any more.
+/// Invariants: at most [`LOOKERS_MAX`] are under way, with those whose client has given up.
 struct Lookers {
     places: Arc<Semaphore>,
     time_max: Duration,
@@ -69,7 +70,7 @@ impl Lookers {
         Self { places: Arc::new(Semaphore::new(LOOKERS_MAX)), time_max }
     }
 
-    /// Looks, or answers why there is nothing to see: the look has failed, or takes too long.
+    /// Looks, or answers the reason why not: the look has failed, or takes too long.
     async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -85,7 +86,7 @@ impl Lookers {
         };
         let Ok(seen) = timeout(self.time_max, looking).await else {
             let waited = self.time_max.as_secs();
-            let text = format!("the server could not be looked at within {waited} seconds\n");
+            let text = format!("the state of the server could not be read within {waited} seconds\n");
             return Err((StatusCode::SERVICE_UNAVAILABLE, text));
         };
         seen.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error))
@@ -121,7 +122,7 @@ pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, stop: StopSign
     }
 }
 
-/// Refuses what was meant for another host, see [`hosts`], and gives up what nobody waits for any more.
+/// Refuses a request for another host, see [`hosts`], and gives one up when its connection has lost its place.
 async fn check(
     State(asked): State<Arc<Asked>>,
     ConnectInfo(here): ConnectInfo<Here>,
@@ -140,13 +141,13 @@ async fn check(
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
-/// Says once what others on the network are let see, if they are.
+/// Warns of what the network can see, if the port is open to it.
 pub(crate) fn warn_if_exposed(address: SocketAddr) {
     if !address.ip().to_canonical().is_loopback() {
         tracing::warn!(
             %address,
             "the admin port has no access control and is open to the network: /metrics shows the names of topics and \
-             groups, offsets, sizes and load, /health the paths of what is damaged or full"
+             groups, offsets, sizes and load, /health the paths of damaged files and full volumes"
         );
     }
 }
@@ -183,7 +184,7 @@ fn status_of(health: &Health) -> StatusCode {
     if health.is_well() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// A line for each thing that is critical, or `ok`, and one for each other.
+/// `ok` or a line for each critical finding, then a line for each other finding.
 fn health_text(health: &Health) -> (StatusCode, String) {
     let ok = health.is_well().then_some("ok");
     let lines = ok.into_iter().chain(health.texts());
@@ -206,7 +207,7 @@ mod tests {
     use crate::health::{Code, Finding, Object};
 
     #[test]
-    fn health_is_ok_or_a_line_for_each_trouble_and_notes_are_no_trouble() {
+    fn health_is_ok_despite_notes_and_lists_each_trouble() {
         type Make = fn(Code, Object, String) -> Finding;
         let findings = |make: Make, texts: &[&str]| -> Vec<Finding> {
             texts.iter().map(|text| make(Code::LogDirFailed, Object::Process, (*text).to_owned())).collect()
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_hangs_is_told_of_and_holds_up_no_look_of_another_kind() {
+    async fn hanging_look_is_reported_and_holds_up_no_other_kind() {
         let (health, metrics) = (Lookers::new(Duration::from_secs(1)), Lookers::new(METRICS_TIME_MAX));
         let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
         let ended = Arc::new(Mutex::new(ended));
@@ -247,7 +248,7 @@ mod tests {
             health.look(move || assert!(ended.lock().recv().is_err()))
         });
         for looked in join_all(looks).await {
-            let text = "the server could not be looked at within 1 seconds\n";
+            let text = "the state of the server could not be read within 1 seconds\n";
             assert_eq!(looked, Err((StatusCode::SERVICE_UNAVAILABLE, text.to_owned())));
         }
         assert_eq!(metrics.look(|| 7).await, Ok(7));

@@ -91,7 +91,7 @@ pub(crate) struct Broker {
     /// For the jobs of each log dir: an append found no room for records.
     pub(crate) shortages: Vec<Notify>,
     /// For the jobs of each log dir: a partition was opened, and hardly more may be.
-    pub(crate) crowds: Vec<Notify>,
+    pub(crate) surpluses: Vec<Notify>,
     /// The gate that requests with records pass.
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// The leave that requests with many compressed records wait for.

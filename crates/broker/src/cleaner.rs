@@ -28,7 +28,7 @@ use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::partitions::Partition;
 use crate::stop_signal::{StopSignal, stopped};
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 use crate::topic_names::OFFSETS_TOPIC;
 use crate::upkeep::{Kept, Looks, checkpoint_dir, kept_partitions};
 
@@ -145,7 +145,7 @@ async fn work(control: Arc<Control>, state: Arc<Mutex<State>>) {
     let mut stop = control.stop.clone();
     loop {
         let (for_run, state) = (Arc::clone(&control), Arc::clone(&state));
-        let cleaned = aside(move || clean_filthiest(&for_run, &state)).await;
+        let cleaned = on_blocking_thread(move || clean_filthiest(&for_run, &state)).await;
         if cleaned == Some(true) && !*stop.borrow() {
             continue;
         }

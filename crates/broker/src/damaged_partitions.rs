@@ -14,11 +14,11 @@ use riverrun_types::PartitionId;
 use crate::broker::Broker;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::StopSignal;
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 
 /// Looks at all partitions once; ends between two of them when `stop` turns true.
 pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
-    aside(move || look(&broker, &stop)).await;
+    on_blocking_thread(move || look(&broker, &stop)).await;
 }
 
 fn look(broker: &Broker, stop: &StopSignal) {

@@ -1,11 +1,11 @@
-//! Work that time asks for: rolling, retention, compaction, checkpoints, forgetting.
+//! Work that is due by time: rolling, retention, compaction, checkpoints, forgetting.
 //!
-//! Each job is one task that sleeps, then works on the blocking pool, so that the disk's time is nobody else's. What waits
-//! for the disk of a log dir has a task for each dir, and touches no other one: a dir that does not answer holds up its own
-//! jobs only. A job that fails for one partition is logged and goes on with the next, and none takes more than a turn of
-//! bounded work before the others had theirs. Partitions of a log dir that has failed are passed
-//! over: nothing is written there, and that was told once for all of them. Retention and compaction touch only what a
-//! checkpoint covers; where something is due that none has covered, they make one.
+//! Each job is one task that sleeps, then works on the blocking pool, so that no other task waits for its disk. A job that
+//! waits for the disk of a log dir has a task for each dir, and touches no other one: a dir that does not answer holds up its
+//! own jobs only. A job that fails for one partition is logged and goes on with the next, and none takes more than a turn of
+//! bounded work before the others had theirs. Partitions of a log dir that has failed are passed over: nothing is written
+//! there, and its failure was logged once for all of them. Retention and compaction touch only records that a checkpoint
+//! covers, and make one where newer records are due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::broker::Broker;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::{StopSignal, stopped};
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 use crate::upkeep::{Kept, Looks, checkpoint_dir, in_turns, kept_partitions};
 use crate::{cleaner, damaged_partitions, scrub};
 
-/// How long after a full log dir made retention run it may run again.
+/// Pause after a full log dir made retention run.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
-/// How often partitions that nobody used since the last look are closed, and those tried again that could not be opened
-/// for want of something.
+/// How often partitions that were not used since the last look are closed, and partitions tried again that a shortage kept
+/// from being opened.
 const IDLE_CHECK: Duration = Duration::from_secs(30);
 
-/// Partitions are closed to make room for others this long after the last time: what is opened meanwhile has a reserve.
-const CROWD_PAUSE: Duration = Duration::from_millis(250);
+/// Pause after partitions were closed to make room for others: partitions that are opened meanwhile have a reserve.
+const SURPLUS_PAUSE: Duration = Duration::from_millis(250);
 
 /// Starts all jobs; each ends when `stop` turns true.
 pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet<()>) {
@@ -50,9 +50,9 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let interval = every(server.producer_id_expiration_check_interval_ms);
     start("producer-expiration", job(broker, stop, interval, expire_producers).boxed());
     let cleaner_pace = cleaner::pace(upkeep);
-    let crowded = Arc::downgrade(broker);
-    broker.logs.on_crowd(move || {
-        crowded.upgrade().into_iter().for_each(|broker| broker.crowds.iter().for_each(Notify::notify_one));
+    let weak = Arc::downgrade(broker);
+    broker.logs.on_surplus(move || {
+        weak.upgrade().into_iter().for_each(|broker| broker.surpluses.iter().for_each(Notify::notify_one));
     });
     for dir in 0..broker.logs.dir_count() {
         spawn_of_dir(broker, dir, stop, tasks);
@@ -90,7 +90,7 @@ fn spawn_of_dir(broker: &Arc<Broker>, dir: usize, stop: &StopSignal, tasks: &mut
     tasks.spawn(supervisor.errand(&name_of_job(broker, "sync-found", dir), sync_found));
 }
 
-/// Under what a job of a log dir is known.
+/// The name by which a log dir's job is known.
 fn name_of_job(broker: &Broker, job: &str, dir: usize) -> String {
     format!("{job} {}", broker.logs.dir_path(dir).display())
 }
@@ -114,17 +114,17 @@ fn job(
                 _ = ticks.tick() => {}
             }
             let (broker, work) = (Arc::clone(&broker), Arc::clone(&work));
-            aside(move || work(&broker)).await;
+            on_blocking_thread(move || work(&broker)).await;
         }
     }
 }
 
-/// Has synced what a process that did not stop in order has left in a log dir, while clients are served already.
+/// Syncs the files that a process which did not stop in order has left in a log dir, while clients are served already.
 async fn sync_found(broker: Arc<Broker>, dir: usize) {
-    aside(move || broker.logs.sync_found(dir)).await;
+    on_blocking_thread(move || broker.logs.sync_found(dir)).await;
 }
 
-/// Lets retention take what it may of a log dir whenever one is full, instead of at its next turn.
+/// Runs retention for a log dir whenever it is full, instead of at its next turn.
 async fn make_room(broker: Arc<Broker>, dir: usize, mut stop: StopSignal, looks: Arc<Mutex<Looks>>) {
     loop {
         tokio::select! {
@@ -132,7 +132,7 @@ async fn make_room(broker: Arc<Broker>, dir: usize, mut stop: StopSignal, looks:
             () = broker.shortages[dir].notified() => {}
         }
         let (for_work, looks, stopping) = (Arc::clone(&broker), Arc::clone(&looks), stop.clone());
-        aside(move || apply_retention(&for_work, dir, &looks, &stopping)).await;
+        on_blocking_thread(move || apply_retention(&for_work, dir, &looks, &stopping)).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(ROOM_PAUSE) => {}
@@ -140,23 +140,23 @@ async fn make_room(broker: Arc<Broker>, dir: usize, mut stop: StopSignal, looks:
     }
 }
 
-/// Closes partitions of a log dir whenever so many are open that hardly one more may be, before somebody waits for that.
+/// Closes partitions of a log dir whenever hardly one more may be open, before an opening has to wait for that.
 async fn close_surplus(broker: Arc<Broker>, dir: usize, mut stop: StopSignal) {
     loop {
         tokio::select! {
             () = stopped(&mut stop) => return,
-            () = broker.crowds[dir].notified() => {}
+            () = broker.surpluses[dir].notified() => {}
         }
         let (for_work, stopping) = (Arc::clone(&broker), stop.clone());
-        aside(move || while !*stopping.borrow() && for_work.logs.close_some(dir) {}).await;
+        on_blocking_thread(move || while !*stopping.borrow() && for_work.logs.close_some(dir) {}).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
-            () = tokio::time::sleep(CROWD_PAUSE) => {}
+            () = tokio::time::sleep(SURPLUS_PAUSE) => {}
         }
     }
 }
 
-/// What has not grown is looked at again after this share of the time that would make something of it old.
+/// A partition that has not grown is looked at again after this share of the time in which its records become old.
 const LOOKS_PER_RETENTION: u64 = 16;
 
 fn apply_retention(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &StopSignal) {
@@ -166,8 +166,8 @@ fn apply_retention(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &Sto
     }
 }
 
-/// Lets retention take what it may of every partition of a log dir that is due, until the server stops; whether it would
-/// take more after a checkpoint.
+/// Applies retention to each partition of a log dir that is due, until the server stops. Returns whether it would remove
+/// more after a checkpoint.
 fn look_at_all(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &StopSignal) -> bool {
     let mut looks = looks.lock();
     let kept = kept_partitions(broker, dir);
@@ -185,13 +185,13 @@ fn look_at_all(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &StopSig
     is_done && awaits_checkpoint
 }
 
-/// What a turn of retention leaves of a partition.
+/// The result of a partition's turn of retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     Done,
-    /// There is something to do for another turn.
+    /// Another turn has something to do.
     More,
-    /// There would be, if a checkpoint covered it.
+    /// Another turn would have something to do, if a checkpoint covered it.
     AwaitsCheckpoint,
 }
 
@@ -214,7 +214,7 @@ fn look_at(broker: &Broker, looks: &mut Looks, kept: &Kept) -> Look {
         _ => Ok((retained, Look::Done)),
     });
     match looked {
-        // Once more after segments went: what is left may be due as well, and their files are removed later.
+        // Looks once more after segments went: the rest may be due as well, and their files are removed later.
         Ok((Retained { segments: 0, .. }, Look::Done)) if !log.awaits_removals() => {
             looks.note(kept, log, covered, monotonic);
             Look::Done
@@ -238,7 +238,7 @@ pub(crate) fn checkpoint(broker: &Broker) {
     checkpoint_rest(broker);
 }
 
-/// What belongs to no log dir.
+/// The part of a checkpoint that belongs to no log dir.
 fn checkpoint_rest(broker: &Broker) {
     broker.catalog.store().check_in_place();
     broker.logs.look_for_vanished_journals();
@@ -246,7 +246,7 @@ fn checkpoint_rest(broker: &Broker) {
     write_metadata_copies(broker);
 }
 
-/// Writes what is kept twice of the metadata and was written only once, for want of room.
+/// Writes the second copies of metadata files that found no room.
 fn write_metadata_copies(broker: &Broker) {
     broker.catalog.store().write_copy();
     if let Err(error) = broker.journals.write_copy() {
@@ -284,12 +284,12 @@ mod tests {
     use crate::start::open_broker;
     use crate::testing::{log_lines, record};
 
-    /// The server does not stop.
+    /// A stop signal of a server that does not stop.
     fn going_on() -> StopSignal {
         watch::channel(false).1
     }
 
-    /// In both log dirs.
+    /// Applies retention in both log dirs.
     fn retain_both(broker: &Broker, looks: &[Mutex<Looks>; 2], stop: &StopSignal) {
         (0..2).for_each(|dir| apply_retention(broker, dir, &looks[dir], stop));
     }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_many_turns_holds_up_nothing_that_takes_one() {
+    fn work_of_many_turns_holds_up_no_work_of_one() {
         let mut seen = Vec::new();
         let is_done = in_turns(
             vec![("large", 3), ("small", 1), ("other", 2)],
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_topic_that_the_metadata_does_not_know_are_left_alone() {
+    fn files_of_an_unknown_topic_are_left_alone() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
         let broker = open_broker(sim.env(), config).expect("starts");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_dir_to_which_nobody_writes_fails_when_its_device_is_dead() {
+    fn idle_log_dir_fails_once_its_device_is_dead() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
         let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
@@ -350,7 +350,7 @@ mod tests {
         broker.logs.close().expect("the other one stops in order");
     }
 
-    /// Partitions of a topic of which each has a record, half of them in `/two`. Lines of one each would be many.
+    /// Partitions of a topic, each with a record, half of them in `/two`: one line for each would be many.
     const MANY: i32 = 80;
 
     fn many_partitions(sim: &SimEnv) -> (Arc<Broker>, Arc<Topic>) {
@@ -369,14 +369,14 @@ mod tests {
         (broker, topic)
     }
 
-    /// A few are the dir's own, or are rate-limited.
+    /// A few lines are the dir's own, or are rate-limited.
     fn assert_few_lines(of: &str, work: impl FnOnce()) {
         let lines = log_lines(work);
         assert!(lines < 10, "{of}: {lines} lines");
     }
 
     #[test]
-    fn a_log_dir_that_fails_while_the_server_runs_is_no_line_for_each_of_its_partitions() {
+    fn log_dir_that_fails_logs_no_line_for_each_partition() {
         let sim = SimEnv::new(1);
         let (broker, topic) = many_partitions(&sim);
         sim.clock.advance(Duration::from_secs(1_000_000));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_that_finds_a_dead_device_first_is_no_line_for_each_partition() {
+    fn retention_on_a_dead_device_logs_no_line_for_each_partition() {
         let sim = SimEnv::new(1);
         let (broker, _) = many_partitions(&sim);
         checkpoint(&broker);
@@ -419,7 +419,7 @@ mod tests {
         );
     }
 
-    /// Three segments of which retention takes two, and nobody appends any more.
+    /// A log of three segments of which retention takes two, and to which nothing is appended any more.
     fn idle_log(broker: &Broker) -> Arc<Partition> {
         let configs = [("retention.bytes", "1000000"), ("segment.bytes", "1048576"), ("durability", "4")];
         let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_that_kept_a_partition_closed_is_no_trouble_any_more_when_it_has_passed() {
+    fn shortage_that_has_passed_is_no_trouble_any_more() {
         let sim = SimEnv::new(1);
         let start = || {
             let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_dir_that_is_still_short_of_space_is_asked_for_one_partition_at_a_time_and_the_others_for_all() {
+    fn full_log_dir_is_tried_with_one_partition_at_a_time() {
         let sim = SimEnv::new(1);
         let start = || {
             let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
@@ -510,7 +510,7 @@ mod tests {
         let live: Vec<_> = broker.partitions.all().iter().map(|partition| partition.id.index).collect();
         assert!(in_two.iter().all(|index| live.contains(index)) && live.len() == 4, "{live:?}");
         assert_eq!(operations_of(&open_after_shortages), of_one);
-        // That which is first of all stays short.
+        // The partition that is tried first stays short.
         sim.fs.fill_device(Some(&first));
         (0..100).for_each(|_| open_after_shortages());
         assert_eq!(broker.partitions.all().len(), 7);
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_metadata_for_which_there_was_no_room_are_told_of_and_written_with_the_next_checkpoint() {
+    fn missing_metadata_copies_are_written_at_a_checkpoint() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
         let broker = open_broker(sim.env(), config).expect("starts");
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_while_a_checkpoint_is_written_down_is_not_the_last_one() {
+    fn look_during_a_checkpoint_is_not_the_last_one() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
         let broker = open_broker(sim.env(), config).expect("starts");

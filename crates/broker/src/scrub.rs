@@ -17,7 +17,7 @@ use crate::broker::Broker;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::{StopSignal, stopped};
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 use crate::upkeep::{Kept, in_turns, kept_partitions};
 
 /// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
@@ -67,7 +67,7 @@ pub(crate) async fn run(broker: Arc<Broker>, dir: usize, interval: Duration, mut
         }
         let begun = broker.env.clock.monotonic();
         let (for_pass, stop) = (Arc::clone(&broker), stop.clone());
-        aside(move || pass(&for_pass, dir, interval, stop)).await;
+        on_blocking_thread(move || pass(&for_pass, dir, interval, stop)).await;
         let took = broker.env.clock.monotonic().saturating_sub(begun);
         pause = interval.saturating_sub(took).max(Duration::from_millis(1));
     }

@@ -34,7 +34,7 @@ use crate::handlers::router::Router;
 use crate::jobs;
 use crate::metadata::first_start;
 use crate::mounts::Watchers;
-use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
+use crate::net::admission::{ConnectionBounds, ConnectionCounts};
 use crate::net::limits::ConnectionLimits;
 use crate::net::listener::{Bound, Listener, ListenerLimits, bind};
 use crate::settle::Settlers;

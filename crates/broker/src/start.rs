@@ -58,7 +58,7 @@ fn log_store_options(
     }
 }
 
-/// Refuses directories that are queues', whose files the server would mingle with its own.
+/// Refuses directories of queues: the server's files would mix with the queue's.
 fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     let named = [
         ("data.dir", vec![config.server.data_dir.clone()]),
@@ -68,7 +68,7 @@ fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     for (option, path) in
         named.into_iter().flat_map(|(option, dirs)| dirs.into_iter().map(move |dir| (option, dir)))
     {
-        // A disk that does not answer is told of by those who need it.
+        // A disk that does not answer is reported by the code that needs it.
         if env.fs.exists(&path.join(CONTROL_NAME)).unwrap_or(false) {
             return Err(StartError::QueueDir { option, path });
         }
@@ -76,8 +76,8 @@ fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Refuses what lies in a log dir of another server: that one, or its owner, may clear it away, and names would collide.
-/// Whose the log dirs themselves are the metadata looks at.
+/// Refuses directories inside a log dir of another server: that server, or its owner, may clear them away, and names would
+/// collide. The metadata checks the owners of the log dirs themselves.
 fn refuse_others_log_dirs(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     let own = config.log_dirs();
     let data_dir = [("data.dir", config.server.data_dir.clone())];
@@ -94,7 +94,7 @@ fn refuse_others_log_dirs(env: &Env, config: &BrokerConfig) -> Result<(), StartE
 /// Refuses mounts of queues that are not there, before anything is made for a server that cannot start.
 fn refuse_missing_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     for mount in &config.server.mounts {
-        // `Mounts::open` tells what else is wrong with a queue.
+        // `Mounts::open` reports whatever else is wrong with a queue.
         if !env.fs.exists(&mount.dir.join(CONTROL_NAME)).unwrap_or(true) {
             return Err(StartError::NoQueue { mount: mount.to_string(), dir: mount.dir.clone() });
         }
@@ -119,7 +119,7 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
     if !server.data_dir_create {
         first_start::refuse(env, dir)?;
     }
-    // Before the directory is made, which a start that is refused does not leave behind.
+    // Before the directory is made: a start that is refused leaves nothing behind.
     if first_start::is_first(env, dir)? {
         check_unowned(env, &config.log_dirs(), dir)?;
     }
@@ -146,7 +146,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let metadata = open_metadata(&env, &config, &meta_dir)?;
     let mounts = Arc::new(Mounts::open(&env, &meta_dir, &config, &metadata)?);
     let node = metadata.node();
-    // In the order of the metadata, which is what a partition's log dir index counts in.
+    // In the order of the metadata, in which the index of a partition's log dir counts.
     let dirs: Vec<_> = node.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
     let logs = LogStore::open(&env, &dirs, log_store_options(&config, &metadata, &journals));
@@ -187,7 +187,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             metrics: Arc::new(metrics),
             supervisor: Arc::default(),
             shortages: dirs.iter().map(|_| Notify::new()).collect(),
-            crowds: dirs.iter().map(|_| Notify::new()).collect(),
+            surpluses: dirs.iter().map(|_| Notify::new()).collect(),
             produce_gate: produce_gate(&logs),
             inflating: Arc::new(InflatingLeave::new()),
             turns: Turns::new(config.server.network_threads()),
@@ -216,7 +216,7 @@ fn budgets(network: &NetworkOptions) -> Budgets {
     }
 }
 
-/// One line for each partition that recovery has taken offline; those of a log dir that has failed share one.
+/// Logs one line for each partition that recovery has taken offline; those of a log dir that has failed share one.
 fn tell_offline(broker: &Broker, report: &RecoveryReport) {
     let mut with_dir: BTreeMap<&Path, usize> = BTreeMap::new();
     for (id, error) in &report.offline {
@@ -224,19 +224,19 @@ fn tell_offline(broker: &Broker, report: &RecoveryReport) {
         match error {
             LogError::DirFailed { path, .. } => *with_dir.entry(path).or_default() += 1,
             _ => {
-                tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it");
+                tracing::error!(partition = %id, %error, "a partition cannot take the records that the journal has for it");
             }
         }
     }
     for (path, partitions) in with_dir {
         tracing::error!(
             path = %path.display(), partitions,
-            "a log dir that has failed cannot take what the journal has for it: that is kept aside until it is back"
+            "a log dir that has failed cannot take the records that the journal has for it: they are kept aside until it is back"
         );
     }
 }
 
-/// Says once what the journals have of partitions that the metadata does not know.
+/// Logs once what the journals have of partitions that the metadata does not know.
 fn tell_unknown(broker: &Broker, report: &RecoveryReport) {
     if let Some(trouble) = broker.unknown_partitions() {
         let entries: u64 = report.unknown.values().sum();
@@ -244,7 +244,7 @@ fn tell_unknown(broker: &Broker, report: &RecoveryReport) {
     }
 }
 
-/// The gate before the write cache. What waits there for room on a disk does not count: there whoever comes is refused.
+/// The gate before the write cache. Records that wait for room on a disk do not count: there requests are refused.
 fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
     let cache_of = Arc::downgrade(logs);
     let look = move || cache_of.upgrade().map_or_else(Load::default, |logs| load_of(&logs));
@@ -261,7 +261,7 @@ fn load_of(logs: &LogStore) -> Load {
     Load { used_bytes, held_bytes, bytes_max: cache.bytes_max(), removed_bytes: cache.removed_bytes() }
 }
 
-/// Brings what the journals hold into the logs. Partitions that cannot take theirs go offline, and health tells.
+/// Brings what the journals hold into the logs. Partitions that cannot take their records go offline, and `/health` says so.
 fn recover(broker: &Broker) -> Result<(), StartError> {
     let way_out = broker.journals.way_out();
     broker.journals.begin(&broker.config.journal_dirs(), &used_journals(broker))?;

@@ -159,7 +159,9 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Does `work`, which blocks for the disk, on a thread of its own, for a task of a supervisor: a panic of the work is one of
 /// the task. None while the server ends.
-pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Some(done),
         Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
@@ -207,7 +209,7 @@ mod tests {
         let (supervisor, _stop) = supervisor();
         supervisor.errand("done", async {}).await;
         assert_eq!(supervisor.troubles(), [""; 0]);
-        let panics = async { _ = aside(|| panic!("planted")).await };
+        let panics = async { _ = on_blocking_thread(|| panic!("planted")).await };
         supervisor.errand("dead", panics).await;
         assert_eq!(supervisor.troubles(), ["the thread dead has died: it panicked: planted"]);
     }

@@ -71,7 +71,7 @@ pub(crate) struct OpenLogs {
     /// With fewer open logs than this no attempt is made: with hardly fewer none could be closed, and none has gone
     /// since.
     stuck_below: AtomicUsize,
-    on_crowd: OnceLock<Hook>,
+    on_surplus: OnceLock<Hook>,
 }
 
 impl OpenLogs {
@@ -86,13 +86,13 @@ impl OpenLogs {
             closer: OnceLock::new(),
             making_room: Ranked::default(),
             stuck_below: AtomicUsize::new(0),
-            on_crowd: OnceLock::new(),
+            on_surplus: OnceLock::new(),
         }
     }
 
     /// Has `hook` called with each log that is opened while others are to be closed. It must not wait for anything.
-    pub(crate) fn on_crowd(&self, hook: Hook) {
-        self.on_crowd.get_or_init(|| hook);
+    pub(crate) fn on_surplus(&self, hook: Hook) {
+        self.on_surplus.get_or_init(|| hook);
     }
 
     /// Has `closer` close logs from now on.
@@ -127,8 +127,8 @@ impl OpenLogs {
             logs.insert(address, log);
             logs.len()
         };
-        if open >= self.crowd() {
-            self.on_crowd.get().into_iter().for_each(|hook| hook());
+        if open >= self.surplus_from() {
+            self.on_surplus.get().into_iter().for_each(|hook| hook());
         }
         self.openings.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -157,7 +157,7 @@ impl OpenLogs {
 
     /// Number of logs to close in the background, if little room is left.
     pub(crate) fn surplus(&self) -> Option<usize> {
-        let surplus = (self.count() + self.step()).saturating_sub(self.crowd());
+        let surplus = (self.count() + self.step()).saturating_sub(self.surplus_from());
         (surplus > self.step()).then_some(surplus)
     }
 
@@ -167,8 +167,8 @@ impl OpenLogs {
     }
 
     /// Whether the next opening waits for room.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.count() >= self.crowd()
+    pub(crate) fn next_waits_for_room(&self) -> bool {
+        self.count() >= self.surplus_from()
     }
 
     /// Closes others, so that one more is not too many.
@@ -206,14 +206,14 @@ impl OpenLogs {
     /// The wait of an opening, if it waits: the longer the less of the reserve is left. Without a job in the background
     /// there is nothing to wait for.
     fn opening_wait(&self) -> Option<Duration> {
-        self.on_crowd.get()?;
-        let taken = self.count().checked_sub(self.crowd()).filter(|taken| *taken > 0)?;
+        self.on_surplus.get()?;
+        let taken = self.count().checked_sub(self.surplus_from()).filter(|taken| *taken > 0)?;
         let per_log = OPENING_WAIT_MAX / u32::try_from(self.reserve()).unwrap_or(u32::MAX);
         Some((per_log * u32::try_from(taken).unwrap_or(u32::MAX)).min(OPENING_WAIT_MAX))
     }
 
     /// With so many open logs others are closed in the background.
-    fn crowd(&self) -> usize {
+    fn surplus_from(&self) -> usize {
         self.logs_max - self.reserve()
     }
 

@@ -412,7 +412,7 @@ impl LogStore {
         let is_any_slow = self.dirs.len() > 1
             || !self.was_clean()
             || self.shared.has_damage_markers()
-            || self.shared.open_logs.is_crowded();
+            || self.shared.open_logs.next_waits_for_room();
         is_any_slow || logs.dir.remembers(id)
     }
 
@@ -424,8 +424,8 @@ impl LogStore {
 
     /// Calls `hook` with each partition that is opened while so many are open that [`Self::close_some`] has something
     /// to do. It must not wait for anything.
-    pub fn on_crowd(&self, hook: impl Fn() + Send + Sync + 'static) {
-        self.shared.open_logs.on_crowd(Box::new(hook));
+    pub fn on_surplus(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.shared.open_logs.on_surplus(Box::new(hook));
     }
 
     /// Closes the files of partitions of log dir `dir_index` that were not used for `older_than` and that a checkpoint

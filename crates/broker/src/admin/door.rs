@@ -1,13 +1,16 @@
-//! The door of the admin port: few are inside at once, and nobody stays who does not ask.
+//! The door of the admin port bounds its connections: few are inside at once, and none stays that does not ask.
 //!
-//! Guarantees that the port never takes more descriptors than [`VISITS_MAX`], whoever connects, and that no source has all
-//! of them while another one wants some. Where all places are taken, a newcomer takes one of the source that has most, and
-//! of its own where that is its source: the oldest that has not asked yet. One that waits for its answer goes only for a
-//! newcomer whose source has fewer places also afterwards. A connection ends when it has not been answered for
-//! [`ANSWER_TIME_MAX`], be it that it does not ask or does not read, and in any case after [`VISIT_TIME_MAX`].
+//! Guarantees:
 //!
-//! The HTTP library puts a `Date` into every answer and panics where the system's clock shows a time that none can name. So
-//! the door itself answers then, and says what is wrong.
+//! - The port never takes more descriptors than [`VISITS_MAX`], and no source has all of them while another one wants some.
+//!   Where all places are taken, a newcomer takes the place of the oldest connection that has not asked yet, of the source
+//!   that has most; that may be its own source. A connection that waits for its answer goes only for a newcomer whose source
+//!   has fewer places also afterwards.
+//! - A connection ends when it has not been answered for [`ANSWER_TIME_MAX`], whether it does not ask or does not read, and
+//!   in any case after [`VISIT_TIME_MAX`].
+//!
+//! The HTTP library puts a `Date` into every answer, and panics if the system's clock shows a time that no `Date` can name.
+//! Then the door itself answers, and says what is wrong.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,7 +39,7 @@ use crate::log_limit::ADMIN_VISITS;
 
 /// Time without an answer after which a connection ends: Prometheus waits as long for a scrape.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// After so long a connection ends whatever it does: a client that comes again makes another one.
+/// After so long a connection ends, even one that asks: a client that comes again makes another one.
 const VISIT_TIME_MAX: Duration = Duration::from_mins(1);
 /// The empty line that ends the head of a request.
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -81,9 +84,9 @@ struct Inside {
 struct Place {
     source: Source,
     is_asking: Arc<AtomicBool>,
-    /// Dropped to have it go.
+    /// Dropped to end the connection.
     _stays: oneshot::Sender<()>,
-    /// The same for whoever makes its answer.
+    /// The same for the task that makes its answer.
     _waits: watch::Sender<()>,
 }
 
@@ -93,14 +96,14 @@ impl Visits {
         let source = Source::of(address);
         let mut inside = self.inside.lock();
         if inside.visits.len() >= VISITS_MAX {
-            let leaves = inside.who_leaves(source)?;
+            let leaves = inside.displaced_by(source)?;
             let place = inside.visits.remove(&leaves);
             ADMIN_VISITS.warn_of(address, |suppressed| {
                 let leaving = place.map(|place| place.source);
                 tracing::warn!(
                     ?leaving,
                     suppressed,
-                    "the admin port is full: a connection of the source that has most goes for another"
+                    "the admin port is full: a new connection takes the place of one of the source that has most"
                 );
             });
         }
@@ -116,8 +119,8 @@ impl Visits {
 }
 
 impl Inside {
-    /// Whose place a newcomer of this source takes; none if there is no place for it.
-    fn who_leaves(&self, newcomer: Source) -> Option<u64> {
+    /// The connection whose place a newcomer of this source takes; none if there is no place for it.
+    fn displaced_by(&self, newcomer: Source) -> Option<u64> {
         let places_of = |source| self.visits.values().filter(|place| place.source == source).count();
         let own = places_of(newcomer);
         let rank = |(&number, place): (&u64, &Place)| {
@@ -135,11 +138,11 @@ impl Inside {
 struct Stay {
     visits: Arc<Visits>,
     number: u64,
-    /// Ready when it has lost its place.
+    /// Ready when the connection has lost its place.
     gone: oneshot::Receiver<()>,
-    /// The same for whoever makes its answer.
+    /// The same for the task that makes its answer.
     left: watch::Receiver<()>,
-    /// It waits for an answer to what it has asked.
+    /// The connection waits for an answer to its request.
     is_asking: Arc<AtomicBool>,
 }
 
@@ -165,7 +168,7 @@ impl Visit {
         Self { stream, stay, tail: Vec::new(), answer_until, until }
     }
 
-    /// Whether it may go on.
+    /// Fails if the connection has to end.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if Pin::new(&mut self.stay.gone).poll(context).is_ready() {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -190,7 +193,7 @@ impl Visit {
         }
     }
 
-    /// Reads what is asked, and answers that the clock has to be set.
+    /// Reads a request, and answers that the clock has to be set.
     async fn answer_undated(mut self) -> io::Result<()> {
         let mut buffer = [0; 1024];
         while !self.stay.is_asking.load(Ordering::Relaxed) {
@@ -261,7 +264,7 @@ impl Listener for Door {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the admin port cannot accept a connection");
-                    // The failure of a client's own holds up no other.
+                    // A client's own failure holds up no other client.
                     if is_shortage(&error) {
                         sleep(ACCEPT_RETRY).await;
                     }
@@ -275,16 +278,16 @@ impl Listener for Door {
     }
 }
 
-/// How a request came in.
+/// The way by which a request came in.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
-    /// The address at which it did.
+    /// The server's address at which it came in.
     pub(super) address: Option<IpAddr>,
     left: watch::Receiver<()>,
 }
 
 impl Here {
-    /// Ready once the connection has lost its place: while its answer is made nobody looks at the connection itself.
+    /// Ready once the connection has lost its place: while its answer is made, no task reads the connection itself.
     pub(super) async fn left(mut self) {
         while self.left.changed().await.is_ok() {}
     }
@@ -326,13 +329,13 @@ mod tests {
         }
     }
 
-    /// Which of them have lost their places.
+    /// The indexes of those that have lost their places.
     fn left(stays: &mut [Stay]) -> Vec<usize> {
         (0..stays.len()).filter(|index| has_left(&mut stays[*index])).collect()
     }
 
     #[test]
-    fn a_newcomer_takes_the_place_of_the_oldest_that_does_not_ask_of_whom_has_most() {
+    fn newcomer_displaces_the_oldest_silent_of_the_largest_source() {
         let visits = Arc::<Visits>::default();
         let mut single = enter(&visits, 1, 1);
         let mut many = enter(&visits, 2, VISITS_MAX - 1);
@@ -344,9 +347,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_gives_way_also_while_it_asks_and_to_no_newcomer_of_its_own() {
+    fn asking_connection_gives_way_to_a_smaller_source_only() {
         let visits = Arc::<Visits>::default();
-        // One that has connected and is about to ask.
+        // A connection that has not asked yet.
         let mut single = enter(&visits, 1, 1);
         let mut many = enter(&visits, 2, VISITS_MAX - 1);
         all_ask(&many);
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_have_as_much_as_the_newcomer_do_not_give_way_while_they_ask() {
+    fn asking_connection_gives_no_way_to_an_equal_source() {
         let visits = Arc::<Visits>::default();
         let sources = u8::try_from(VISITS_MAX).expect("few");
         let mut all: Vec<_> = (0..sources).flat_map(|source| enter(&visits, source, 1)).collect();
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_at_a_time_that_no_date_names_is_told_so() {
+    async fn request_at_a_time_without_a_date_is_answered_so() {
         type Now = fn() -> SystemTime;
         let clocks: [(Now, &str); 4] = [
             (|| UNIX_EPOCH - Duration::from_millis(1), "503"),
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_asked_keeps_its_place_until_it_is_answered() {
+    async fn connection_is_asking_until_it_is_answered() {
         let (mut client, mut visit) = visit().await;
         for (sent, is_asking) in [(&b"GET / HTTP/1.1\r\nA: \r"[..], false), (b"\n\r", false), (b"\n", true)] {
             client.write_all(sent).await.expect("open");
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_ask_in_time_is_sent_away_and_so_is_who_asks_for_ever() {
+    async fn connection_that_is_silent_or_asks_for_ever_is_ended() {
         let (_client, mut visit) = visit().await;
         tokio::time::pause();
         let begun = Instant::now();

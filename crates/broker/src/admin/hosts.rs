@@ -1,5 +1,5 @@
-//! Whom the admin port answers to: requests that name a host which it knows. A page in a browser can have a name of its
-//! own lead here (DNS rebinding) and read what it is answered; but its requests say that name.
+//! Checks that a request to the admin port names a host that the port knows. A page in a browser can make a name of its own
+//! lead here (DNS rebinding) and read the answers, but its requests name that host.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, Uri, header};
 
 use crate::config::HostName;
 
-/// Whether a request that came in at this address names a host that is known: this machine itself, that address, or one
-/// of `names`. One that names none comes from no browser.
+/// Whether a request that came in at this address names a known host: this machine itself, that address, or one of `names`.
+/// A request without a host comes from no browser, and passes.
 pub(super) fn is_known(uri: &Uri, headers: &HeaderMap, here: Option<IpAddr>, names: &[HostName]) -> bool {
     let in_headers = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let mut hosts = uri.authority().map(Authority::as_str).into_iter().chain(in_headers);
@@ -44,7 +44,7 @@ mod tests {
     use crate::config::BrokerConfig;
 
     #[test]
-    fn requests_are_answered_that_name_this_machine_or_a_host_that_is_set() {
+    fn only_requests_that_name_a_known_host_pass() {
         let config = BrokerConfig::from_pairs([("admin.hosts", "metrics.example.org, 198.51.100.7")]);
         let names = config.expect("valid").server.admin_hosts;
         let here = Some("192.0.2.1".parse().expect("an address"));

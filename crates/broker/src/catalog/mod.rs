@@ -28,7 +28,7 @@ use crate::metadata::{
 };
 use crate::partitions::Partitions;
 use crate::replicas::Replicas;
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 
 /// The parts of the server that the catalog reads and changes.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Catalog {
             let turn = self.turns.take(source).await;
             let (env, log, logs) =
                 (self.ports.env.clone(), Arc::clone(&self.log), Arc::clone(&self.ports.logs));
-            let rehearsed = aside(move || {
+            let rehearsed = on_blocking_thread(move || {
                 // It goes on although whoever waits for it may have gone.
                 let _turn = turn;
                 let mut draft = Draft::new(&log.image(), &*env.random);

@@ -14,7 +14,7 @@ use super::Catalog;
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::MetadataError;
 use crate::stop_signal::StopSignal;
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 
 /// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them
 /// that long: what a start finds of a topic that nobody knows is kept.
@@ -118,7 +118,7 @@ pub(crate) fn resume_removals(
                 return;
             }
             let catalog = Arc::clone(&catalog);
-            aside(move || catalog.discard_topics(&[id])).await;
+            on_blocking_thread(move || catalog.discard_topics(&[id])).await;
         }
     }
 }

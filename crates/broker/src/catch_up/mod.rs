@@ -1,15 +1,15 @@
-//! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else. Searches by time have
-//! theirs of the same budget.
+//! Catch-up reads: reads of records that have left memory. They have a budget of their own, so that they hold up no other
+//! connection. Searches by time share the budget.
 //!
-//! Whether a read may wait for the disk is decided in [`plan`].
+//! [`plan`] decides whether a read may wait for the disk.
 //!
-//! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
-//! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
-//! ([`crate::fetch`]): that bounds threads, bytes in flight, and what the disk has to do
-//! beside the journal and the segments' writers. Sources take turns: the one that had least time of late is next, of its connections
-//! the one that had least, and one that had much leaves a place to the others. A search may have to inflate a large batch at
-//! once, so those of sources that are not known to be quick leave a place to reads as well ([`InflatingLeave`]). A log dir that
-//! hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of a log, it takes along
+//! A read that has to wait for the disk does so on a thread that serves no other connection meanwhile. Only so many wait at
+//! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of the answer of one fetch
+//! ([`crate::fetch`]). That bounds threads, bytes in flight, and the disk's work beside the journal and the segments' writers.
+//! Sources take turns: the source that had least time of late is next, of its connections the one that had least, and a
+//! source that had much leaves a place to the others. A search may have to inflate a large batch at once, so searches of
+//! sources that are not known to be quick leave a place to reads as well ([`InflatingLeave`]). A log dir that hangs holds up
+//! no reads of the others. Pages that a read far behind the end of a log brought into the page cache are dropped after it
 //! ([`readers`]).
 
 pub(crate) mod plan;
@@ -33,13 +33,13 @@ use crate::context::ConnectionInfo;
 use crate::flow::inflate_offload::{InflatingLeave, Leave, Length};
 use crate::flow::source::Source;
 
-/// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
+/// After so long no sent bytes are on their way any more, as long as the reader is not slow.
 const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the turn of a log dir is waited for. Those who have the turns may wait for a disk that hangs: a request
-/// that waits behind them goes on with what lies elsewhere.
+/// How long a request waits for the turn of a log dir. The disk may hang for the reads that have the turns: a request
+/// that waits behind them goes on with records that lie elsewhere.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// For whom something is read.
+/// The client for whom something is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whose {
     pub(crate) source: Source,
@@ -65,8 +65,8 @@ impl PartialEq for FileRef {
 
 /// The catch-up reads of a server.
 ///
-/// Invariants: `spells` holds the connections that there are, each with its cold spell, if it has one. Nobody waits for
-/// the turn of one log dir while it has that of another.
+/// Invariants: `spells` holds the open connections, each with its cold spell, if it has one. No read waits for the turn of
+/// one log dir while it has that of another.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Turns to wait for each log dir.
@@ -89,7 +89,7 @@ impl fmt::Debug for FarRead {
     }
 }
 
-/// What was read of a file, and where the log ended then.
+/// Records that were read of a file, and the log's end at that time.
 #[derive(Clone, Debug)]
 pub(crate) struct FileRead<'a> {
     pub(crate) file: &'a Arc<dyn File>,
@@ -132,7 +132,7 @@ impl CatchUp {
         self.readers.lock().forget(connection);
     }
 
-    /// Whether what the connection reads next is expected to meet the disk.
+    /// Whether the connection's next read is expected to meet the disk.
     pub(crate) fn has_spell(&self, connection: u64) -> bool {
         self.spells.lock().get(&connection).is_some_and(Option::is_some)
     }
@@ -146,10 +146,10 @@ impl CatchUp {
         start
     }
 
-    /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded
-    /// number. The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are
-    /// few: the runtime has put another thread in the place of the one that waited. None: it was not its turn within
-    /// [`TURN_WAIT_MAX`], and nothing was done.
+    /// Does work for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number. The
+    /// caller has no turn yet. After the work the task goes on on a thread of the runtime, of which there are few: the runtime
+    /// has put another thread in the place of the one that waited. None: its turn did not come within [`TURN_WAIT_MAX`], and
+    /// nothing was done.
     pub(crate) async fn wait_aside<T>(
         &self,
         log_dir: usize,
@@ -169,9 +169,8 @@ impl CatchUp {
         self.do_in_time(log_dir, whose, Length::Piece, read).await
     }
 
-    /// The same for what must not be given up, however late its turn comes, and once it is done: nothing is waited for
-    /// then. So what follows is done by the thread that has waited, which is one too many: the caller yields before it
-    /// does more.
+    /// The same for a read that must not be given up, however late its turn comes, and without a wait after it. So the thread
+    /// that has waited, which is one too many, goes on with the task: the caller yields before it does more.
     pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,
@@ -221,7 +220,7 @@ impl CatchUp {
     }
 
     /// The connection's fetch has postponed the partition at `place`: the next one without a session begins there, so that
-    /// those behind come to their turn.
+    /// the partitions behind it have their turn.
     pub(crate) fn begin_next_at(&self, connection: u64, place: usize) {
         if let Some(spell) = self.spells.lock().get_mut(&connection) {
             *spell = Some(ColdSpell::since_postponed(place));
@@ -241,12 +240,12 @@ impl CatchUp {
 }
 
 impl FarRead {
-    /// It lies on the disk, or did before it was read.
+    /// The range lies on the disk, or did before it was read.
     pub(crate) fn met_disk(&self) {
         self.catch_up.readers.lock().met_cold(self.id);
     }
 
-    /// It was handed to the socket whole: what nobody needs any more leaves the page cache.
+    /// The range was handed to the socket whole: pages that no reader needs any more leave the page cache.
     pub(crate) fn finish(self) {
         let old = self.catch_up.readers.lock().sent(self.id, self.stretch);
         if !old.is_empty() {
@@ -255,8 +254,8 @@ impl FarRead {
     }
 }
 
-/// The system passes over what the network still holds on to, without a word, and with large pages over all of a stretch:
-/// so it is asked a second time.
+/// Drops pages twice: the system silently passes over pages that the network still holds on to, and with large pages over
+/// the whole stretch.
 async fn drop_twice(stretches: Vec<Stretch<FileRef>>) {
     let stretches = Arc::new(stretches);
     for pause in [Duration::ZERO, DROP_AGAIN_AFTER] {
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_behind_a_read_is_follows_from_the_size_of_its_records() {
+    fn distance_of_a_read_follows_from_the_size_of_its_records() {
         let file = file();
         for (log_end, bytes) in [(110, 0), (120, 1000), (1110, 100_000), (90, 0)] {
             assert_eq!(read(&file, log_end).bytes_behind(), bytes, "{log_end}");
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_taken_for_cold_at_first_and_for_some_time_after_it_was() {
+    fn new_connection_is_cold_and_a_cold_one_for_some_fetches() {
         let catch_up = CatchUp::new(1, 1, 0);
         let begins_cold = || catch_up.begin_fetch(5).thread == Thread::Own;
         catch_up.begin(5);
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stays_of_a_connection_whose_read_ends_after_it() {
+    fn read_that_outlives_its_connection_leaves_no_spell() {
         let catch_up = CatchUp::new(1, 1, 0);
         catch_up.begin(5);
         catch_up.end(5);
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn what_follows_a_read_is_done_by_the_threads_of_the_network() {
+    async fn task_goes_on_on_a_network_thread_after_its_read() {
         let catch_up = CatchUp::new(4, 1, 0);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let reads = (0..12).map(|connection| {
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn only_so_many_wait_for_a_log_dir_and_nobody_waits_with_them_for_another() {
+    async fn waits_for_a_log_dir_are_bounded_and_hold_up_no_other() {
         let catch_up = CatchUp::new(1, 2, 0);
         let (release, wait) = std::sync::mpsc::sync_channel::<()>(1);
         let (report, is_running) = tokio::sync::oneshot::channel();

@@ -1,18 +1,18 @@
 //! The plan decides how a read that may have to wait for the disk goes on. No other module decides it.
 //!
 //! Pure: facts in, a decision out. The pass of a fetch ([`crate::fetch`]) and the outbox of a connection ([`crate::net`])
-//! gather the facts and carry the decisions out; [`super::CatchUp`] remembers the cold spells. One call cannot decide it
-//! all: a read comes by five moments, and each knows what those before it could not.
+//! gather the facts and carry the decisions out; [`super::CatchUp`] remembers the cold spells. A read is decided on at five
+//! moments, because each brings facts that were not known before:
 //!
 //! | moment | what is known by then | decision |
 //! |---|---|---|
 //! | a fetch begins | whether its connection has a cold spell | [`ColdSpell::begin_fetch`]: the [`Thread`], and where the pass begins |
 //! | a log dir comes up | whether records were found, and whether it hangs | [`DirTurn`]: await a turn, take a free one, or none |
 //! | a partition comes up | what the pass has spent, whose turn it is, whether a log has the records | [`Step`]: read it now, or postpone it |
-//! | its log was asked | how near the index is, how much has to be copied, what was proved | [`ReadEnd`]: read, or postponed after all |
+//! | the partition's log has answered | how near the index is, how much has to be copied, what was proved | [`ReadEnd`]: read, or postponed after all |
 //! | a range is sent | which of its pages are cached | [`Thread::of_range`] |
 //!
-//! How far a reader is behind decides nothing here: it only says what leaves the page cache later ([`super::readers`]).
+//! The distance of a reader from the log's end decides nothing here, but which pages are dropped later ([`super::readers`]).
 //! The line in which sources wait ([`crate::flow::inflate_offload`]) gives out the turns of a log dir. The log itself bounds
 //! how much one read proves.
 
@@ -22,26 +22,26 @@ use riverrun_log::Patience;
 
 /// Fetches for which a cold spell lasts after its connection has met the disk.
 pub(super) const SPELL_FETCHES: u32 = 16;
-/// Bytes of records that one pass proves before it answers what it has: it must not keep who else waits, for the disk or
-/// for its thread. What one partition had to prove is bounded alike by the log.
+/// Bytes of records that one pass proves before it answers with the records that it has: others wait for the disk or for its
+/// thread. The log bounds the bytes that one partition proves alike.
 const PROVED_BYTES_MAX: u64 = 1024 * 1024;
-/// Time that one pass spends on opening logs and on finding and proving what was not proved, before it answers what it has.
-/// Many small partitions that are cold cost little each in bytes, and a turn of the disk each.
+/// Time that one pass spends on opening logs and on finding and proving records, before it answers with those that it has.
+/// Many small partitions that are cold cost few bytes each, and a turn of the disk each.
 const COLD_TIME_MAX: Duration = Duration::from_millis(10);
 /// Bytes of files that one read copies on a thread that serves others, for want of descriptors: well under a millisecond.
 pub(crate) const COPIED_BYTES_MAX: usize = 1024 * 1024;
 
-/// On which thread records are read or sent.
+/// The thread on which records are read or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// One that serves other connections as well: it waits for the disk only where nobody could know before, and for little.
+    /// A thread that serves other connections as well: it waits for the disk only where no fact foretold it, and briefly.
     Shared,
-    /// One that serves nobody else meanwhile, in a turn of the log dir: it may wait for the disk.
+    /// A thread that serves no other connection meanwhile, in a turn of the log dir: it may wait for the disk.
     Own,
 }
 
 impl Thread {
-    /// For a range of a file that is about to be sent. In a cold spell what lies between its ends may be missing, too.
+    /// The thread for a range of a file that is about to be sent. In a cold spell pages between its ends may be missing, too.
     pub(crate) fn of_range(ends: Ends, has_spell: bool) -> Self {
         match (ends, has_spell) {
             (Ends::Cached, false) => Self::Shared,
@@ -66,12 +66,12 @@ impl Thread {
     }
 }
 
-/// The first and the last page of a range of a file. The system reads ahead: the one may be there, and the other not.
+/// The first and the last page of a range of a file. The system reads ahead, so one may be cached and the other not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// Both are in the page cache, or nobody can tell.
+    /// Both are in the page cache, or the system does not say.
     Cached,
-    /// One of them is not: its connection has met the disk.
+    /// One of them is not cached: the connection has met the disk.
     Missing,
 }
 
@@ -81,11 +81,11 @@ pub(crate) enum Ends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ColdSpell {
     fetches_left: u32,
-    /// Where a fetch without a session begins.
+    /// The place where a fetch without a session begins.
     begin_at: usize,
 }
 
-/// How a fetch begins.
+/// The thread and the place with which a fetch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FetchStart {
     pub(crate) thread: Thread,
@@ -94,15 +94,15 @@ pub(crate) struct FetchStart {
 }
 
 impl FetchStart {
-    /// Of a connection without a cold spell.
+    /// The start for a connection without a cold spell.
     pub(super) const WARM: Self = Self { thread: Thread::Shared, begin_at: 0 };
 }
 
 impl ColdSpell {
-    /// Of a connection that begins. Where it will read is unknown, so its first fetch may meet the disk.
+    /// The spell of a new connection. It is unknown where it will read, so its first fetch may meet the disk.
     pub(super) const OF_NEWCOMER: Self = Self { fetches_left: 1, begin_at: 0 };
 
-    /// A pass has postponed what comes at `begin_at`: the next one without a session begins there.
+    /// A pass has postponed the partition at `begin_at`: the next pass without a session begins there.
     pub(super) fn since_postponed(begin_at: usize) -> Self {
         Self { fetches_left: SPELL_FETCHES, begin_at }
     }
@@ -112,7 +112,7 @@ impl ColdSpell {
         Self::since_postponed(before.map_or(0, |spell| spell.begin_at))
     }
 
-    /// A fetch begins. With it goes what is left of the spell.
+    /// A fetch begins. It gets the rest of the spell, less this fetch.
     pub(super) fn begin_fetch(self) -> (FetchStart, Option<Self>) {
         let left = Self { fetches_left: self.fetches_left - 1, ..self };
         let left = (left.fetches_left > 0).then_some(left);
@@ -120,14 +120,14 @@ impl ColdSpell {
     }
 }
 
-/// How a pass that may wait for the disk comes to the partitions of a log dir.
+/// The turn of a log dir that a pass needs for the partitions there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirTurn {
-    /// They lie in none: they are unknown, or mounted.
+    /// None: the partitions lie in no log dir. They are unknown, or mounted.
     NotNeeded,
-    /// Once it is its turn in this log dir.
+    /// The turn of this log dir, awaited.
     Awaited(usize),
-    /// If it is its turn in this log dir at once: who has found something holds memory, and waits for nothing more.
+    /// The turn of this log dir, if it is free: a pass that has found records holds memory, and waits for nothing more.
     IfFree(usize),
     /// The log dir hangs, and the fetch wants records of others, which must not wait for it.
     LeftOut,
@@ -136,11 +136,11 @@ pub(crate) enum DirTurn {
 /// The facts that decide on a fetch's turn of a log dir, when it comes to the partitions there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirFacts {
-    /// None: they lie in none.
+    /// None: the partitions lie in no log dir.
     pub(crate) log_dir: Option<usize>,
     /// Whether the pass has found records before.
     pub(crate) has_found: bool,
-    /// Whether its disk answers nothing, while the fetch wants what lies elsewhere, too.
+    /// Whether the log dir's disk does not answer, while the fetch wants records of others, too.
     pub(crate) holds_up_others: bool,
 }
 
@@ -155,29 +155,29 @@ impl DirTurn {
     }
 }
 
-/// Whose turn it is in the log dir of a partition that comes up.
+/// The holder of the turn of the log dir, when a partition there comes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnOf {
-    /// That of this pass, or none is needed.
+    /// This pass, or no turn is needed.
     This,
-    /// That of others, who keep it for longer than this pass waits.
+    /// Other passes, which keep it for longer than this one waits.
     Others,
-    /// Nobody's for this pass: the log dir hangs.
+    /// No turn is given out to this pass: the log dir hangs.
     Nobodys,
 }
 
-/// What a pass does with a partition.
+/// The decision of a pass about a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Reads it now, on the pass's thread; opens it if nobody has.
+    /// Reads it now, on the pass's thread; opens it if it is not open.
     Read,
     /// Leaves its records to a later pass, and opens nothing.
     Postpone,
-    /// The same, and nobody need come again at once: the disk does not answer.
+    /// The same, but its client need not come again at once: the disk does not answer.
     LeaveOut,
 }
 
-/// How the read of a partition has ended.
+/// The end of a partition's read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadEnd {
     /// With an answer.
@@ -191,7 +191,7 @@ pub(crate) enum ReadEnd {
     Postponed,
     /// It was not begun ([`Step::LeaveOut`]).
     LeftOut,
-    /// The index is so far from its records that to find them takes longer than the thread's patience.
+    /// The index is so far from its records that finding them takes longer than the thread's patience.
     FarFromIndex,
     /// More has to be copied than a thread may that serves others.
     TooMuchToCopy,
@@ -200,7 +200,7 @@ pub(crate) enum ReadEnd {
 }
 
 impl ReadEnd {
-    /// With an answer that took nothing of the disk.
+    /// An answer that took nothing of the disk.
     pub(crate) const WARM: Self = Self::Done { proved_bytes: 0, met_disk: false };
 
     /// Whether a later pass has to read it.
@@ -211,18 +211,18 @@ impl ReadEnd {
         }
     }
 
-    /// Whether its connection has a cold spell from now on. By the time that it is sent it lies in the page cache, and
-    /// nobody would know any more that it did not before.
+    /// Whether the connection has a cold spell from now on. It is noted now: by the time that the records are sent, they lie in
+    /// the page cache.
     pub(crate) fn meets_disk(self) -> bool {
         match self {
             Self::Done { met_disk, .. } => met_disk,
-            // Its next reads must not meet a disk that hangs on a thread that serves others.
+            // The connection's next reads must not meet a disk that hangs on a thread that serves others.
             Self::LeftOut | Self::FarFromIndex | Self::TooMuchToCopy => true,
             Self::Postponed | Self::NoDescriptor => false,
         }
     }
 
-    /// What it counts as among the bytes that a pass may prove. A lookup far from the index is as much as a pass does.
+    /// The bytes that the read counts as, of those that a pass may prove. A lookup far from the index counts as a whole pass.
     fn proved_bytes(self) -> u64 {
         match self {
             Self::Done { proved_bytes, .. } => proved_bytes,
@@ -232,17 +232,17 @@ impl ReadEnd {
     }
 }
 
-/// What a pass has spent on partitions that are cold.
+/// The time and bytes that a pass has spent on cold partitions.
 #[derive(Clone, Copy, Debug, Default)]
 struct ColdCost {
     proved_bytes: u64,
     time: Duration,
-    /// There is no descriptor for what comes next either.
+    /// There is no descriptor for the next partition either.
     is_short: bool,
 }
 
 impl ColdCost {
-    /// Whether that is enough for one pass.
+    /// Whether this is enough for one pass.
     fn is_enough(self) -> bool {
         self.is_short || self.proved_bytes >= PROVED_BYTES_MAX || self.time >= COLD_TIME_MAX
     }
@@ -253,10 +253,10 @@ impl ColdCost {
     }
 }
 
-/// What one pass over the partitions of a fetch may do, and what it has done of it.
+/// The order and the allowance of one pass over the partitions of a fetch.
 ///
-/// A pass without a session goes around: it begins where the one before it had enough, so that what was postponed comes
-/// first. A session sees to that itself.
+/// A pass without a session goes around: it begins at the first partition that the pass before it has postponed. A session
+/// keeps that order itself.
 ///
 /// Invariants: `first` is the place of a partition, or 0. `postponed` counts from there, and is less than `count`.
 #[derive(Debug)]
@@ -282,7 +282,7 @@ impl PassPlan {
         (self.first..self.count).chain(0..self.first)
     }
 
-    /// A partition comes up. `may_meet_disk`: a log has its records, or nothing of it is in use yet.
+    /// A partition comes up. `may_meet_disk`: a log has its records, or it is not in use yet.
     pub(crate) fn step(&self, turn: TurnOf, may_meet_disk: bool) -> Step {
         match (turn, may_meet_disk, self.cost.is_enough()) {
             (_, false, _) | (TurnOf::This, true, false) => Step::Read,
@@ -291,8 +291,8 @@ impl PassPlan {
         }
     }
 
-    /// The read of the partition at `place` has ended. What is warm costs nothing, however many there are, so the `time`
-    /// since it came up is asked for only if it is not.
+    /// The read of the partition at `place` has ended. A warm partition costs nothing, however many there are, so `time`, which
+    /// says how long ago it came up, is called only for a cold one.
     pub(crate) fn note(
         &mut self,
         place: usize,
@@ -321,7 +321,7 @@ impl PassPlan {
         self.cost.is_short
     }
 
-    /// Where the next pass has to begin; none if this one came to its end, or if a session knows.
+    /// The place where the next pass has to begin. None: this pass came to its end, or a session keeps the order.
     pub(crate) fn next_begin(&self) -> Option<usize> {
         let goes_on = self.has_postponed() || self.cost.is_enough();
         (goes_on && !self.has_session).then(|| (self.first + self.postponed.unwrap_or(0)) % self.count)

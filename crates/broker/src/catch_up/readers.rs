@@ -1,10 +1,10 @@
-//! Who reads far behind the end of a log, and what of the page cache can go once it was sent to them.
+//! The readers that read far behind the end of a log, and the cached pages that are dropped after them.
 //!
-//! Pure: reads and sent ranges in, ranges to drop out. A reader that found its records on the disk brought them into
-//! the page cache, where nobody needs them after it: so it also takes them out, in large steps and some way behind
+//! Pure: reads and sent ranges in, ranges to drop out. A reader that found its records on the disk has brought them into
+//! the page cache, where no other reader needs them: so it also takes them out, in large steps and some way behind
 //! itself, because a page that still waits in a socket cannot be dropped. Of readers close behind each other the last
-//! one does. What was in memory when it was read is left there: whoever put it there may come back. Refuses to
-//! follow more than [`READERS_MAX`] readers.
+//! one does. Records that were in memory before they were read stay there: the reader that caused that may come back.
+//! Refuses to follow more than [`READERS_MAX`] readers.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -13,12 +13,12 @@ use riverrun_types::{Offset, PartitionId};
 
 /// Bytes that are dropped together, and that are left untouched behind a reader.
 const STEP_BYTES: u64 = 8 * 1024 * 1024;
-/// A reader that follows another within this uses what that one brought in.
+/// A reader that follows another within this uses the pages that the other one brought in.
 const FOLLOWING_BYTES: u64 = 64 * 1024 * 1024;
 /// Readers that are followed at once: some 200 bytes each. Beyond, the one unused for longest is forgotten.
 const READERS_MAX: usize = 1024;
 
-/// Names a reader: what it reads, on which connection.
+/// Names a reader: a partition, and the connection that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReaderId {
     pub(crate) partition: PartitionId,
@@ -35,7 +35,7 @@ pub(crate) struct Stretch<F> {
 }
 
 impl<F: PartialEq> Stretch<F> {
-    /// Takes in `next` if it goes on where this ends and there is room; gives it back otherwise.
+    /// Absorbs `next` if it goes on where this ends and there is room; gives it back otherwise.
     fn absorb(&mut self, next: Self) -> Option<Self> {
         let goes_on = self.file == next.file && self.position + self.len == next.position;
         if !goes_on || self.len >= STEP_BYTES {
@@ -46,7 +46,7 @@ impl<F: PartialEq> Stretch<F> {
         None
     }
 
-    /// Whether a reader that goes on at `offset` has this before it, and near.
+    /// Whether this lies before a reader that goes on at `offset`, and near.
     fn is_ahead_of(&self, offset: Offset) -> bool {
         if offset >= self.offsets.end {
             return false;
@@ -61,7 +61,7 @@ impl<F: PartialEq> Stretch<F> {
 #[derive(Debug)]
 struct Reader<F> {
     connection: u64,
-    /// What it read last.
+    /// The offsets that it read last.
     last: Range<Offset>,
     /// Whether its present run, or one that it follows, has met records on the disk.
     is_cold: bool,
@@ -125,7 +125,7 @@ impl<F> Default for Readers<F> {
 }
 
 impl<F: PartialEq> Readers<F> {
-    /// A reader far behind reads `offsets`. Unless it goes on where it was, it begins a new run.
+    /// A reader far behind reads `offsets`. Unless it goes on where its last read ended, it begins a new run.
     pub(crate) fn read(&mut self, id: ReaderId, offsets: &Range<Offset>) {
         self.uses += 1;
         let used_at = self.uses;
@@ -140,14 +140,14 @@ impl<F: PartialEq> Readers<F> {
         reader.used_at = used_at;
     }
 
-    /// What the reader is about to be sent lies on the disk.
+    /// The records that the reader is about to be sent lie on the disk.
     pub(crate) fn met_cold(&mut self, id: ReaderId) {
         if let Some(reader) = self.reader(id) {
             reader.is_cold = true;
         }
     }
 
-    /// The reader was sent this. Returns what can be dropped now.
+    /// The reader was sent this stretch. Returns the stretches that can be dropped now.
     pub(crate) fn sent(&mut self, id: ReaderId, stretch: Stretch<F>) -> Vec<Stretch<F>> {
         let mut old = Vec::new();
         if let Some(reader) = self.reader(id).filter(|reader| reader.is_cold) {
@@ -158,7 +158,7 @@ impl<F: PartialEq> Readers<F> {
         old
     }
 
-    /// Leaves a stretch to those who follow closely, who are then to drop it. False if nobody does.
+    /// Leaves a stretch to readers that follow closely, for them to drop. False if none follows.
     fn hand_on(&mut self, id: ReaderId, stretch: &Stretch<F>) -> bool {
         let mut is_wanted = false;
         for other in self.by_partition.get_mut(&id.partition).into_iter().flatten() {
@@ -222,7 +222,7 @@ mod tests {
         Stretch { file, position, len, offsets }
     }
 
-    /// Reads and is sent so many MiB, one by one; what was dropped, in MiB.
+    /// Reads and is sent so many MiB, one by one; returns the ranges that were dropped, in MiB.
     fn run(readers: &mut Readers<i64>, id: ReaderId, range: Range<i64>, is_cold: bool) -> Vec<Range<i64>> {
         let mut dropped = Vec::new();
         for at in range {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_the_disk_goes_in_large_steps_and_some_way_behind() {
+    fn pages_from_the_disk_are_dropped_in_large_steps_behind() {
         let mut readers = Readers::default();
         assert!(run(&mut readers, reader(1), 0..15, true).is_empty());
         assert_eq!(run(&mut readers, reader(1), 15..40, true), [0..8, 8..16, 16..24, 24..32]);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_memory_stays_there() {
+    fn pages_that_were_in_memory_stay_there() {
         let mut readers = Readers::default();
         assert!(run(&mut readers, reader(1), 0..100, false).is_empty());
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_close_readers_the_last_one_drops() {
+    fn last_of_two_close_readers_drops_the_pages() {
         let mut readers = Readers::default();
         readers.read(reader(2), &mib(0, 1));
         assert!(run(&mut readers, reader(1), 0..40, true).is_empty(), "the other comes by");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_bounded_and_the_one_unused_for_longest_makes_room() {
+    fn reader_unused_for_longest_makes_room_for_another() {
         let mut readers = Readers::<i64>::default();
         for connection in 0..=READERS_MAX as u64 {
             readers.read(reader(connection), &mib(0, 1));

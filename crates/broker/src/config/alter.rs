@@ -22,21 +22,21 @@ pub(crate) fn list_items(list: &str) -> Result<Vec<&str>, String> {
     checked_items(list).map(split_list)
 }
 
-/// What happens to one config.
+/// A change to one config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigChange {
-    /// It gets this value.
+    /// Sets the config to this value.
     Set(String),
-    /// The topic sets it no more.
+    /// Removes the topic's own value.
     Delete,
-    /// These items are added to the list that holds now.
+    /// Adds these items to the list that holds now.
     Append(String),
-    /// These items are taken out of the list that holds now.
+    /// Takes these items out of the list that holds now.
     Subtract(String),
 }
 
-/// The configs after `changes`, of which there is at most one for each config. What is changed is right, alone and against
-/// the others, or nothing is changed.
+/// The configs after `changes`, of which there is at most one for each config. If a changed config is invalid, alone or
+/// against the others, nothing is changed.
 pub fn alter_topic_configs(
     config: &BrokerConfig,
     current: &TopicOverrides,
@@ -63,7 +63,7 @@ pub fn alter_topic_configs(
     Ok(altered)
 }
 
-/// The list that holds now for a config, the topic's own or what it falls back to.
+/// The list that holds now for a config: the topic's own, else the value that it falls back to.
 fn list(config: &BrokerConfig, current: &TopicOverrides, name: &str) -> Result<String, String> {
     let def = topic::definition(name).filter(|def| matches!(def.kind, Kind::List(_) | Kind::Choices(_)));
     let def =
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_change_does_not_touch_does_not_stand_in_its_way() {
+    fn untouched_configs_do_not_stand_in_the_way_of_a_change() {
         let config = BrokerConfig::from_pairs([("log.cleaner.max.compaction.lag.ms", "100")]).expect("valid");
         let current = [
             ("min.compaction.lag.ms", "1000"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_changes_nothing_and_says_why() {
+    fn invalid_changes_are_refused_with_the_reason() {
         for (changes, part) in [
             (&[("retention.ms", ConfigChange::Append("1".into()))] as &[_], "not a list"),
             (&[("retention.ms", set("-2"))], "Invalid value -2"),

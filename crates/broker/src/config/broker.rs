@@ -77,7 +77,7 @@ impl Settings {
         }
     }
 
-    /// Forgets what was set for an option; whether something was.
+    /// Forgets the text that was set for an option. Returns whether there was one.
     fn unset(&mut self, key: &str) -> bool {
         self.set.remove(key).is_some()
     }
@@ -87,7 +87,7 @@ impl Settings {
         self.set.get(name).map(|(text, _)| text.as_str())
     }
 
-    /// The text that holds for an option: what was set, else its default.
+    /// The text that holds for an option: the one that was set, else its default.
     pub(crate) fn text_of(&self, name: &str) -> Option<Cow<'_, str>> {
         let default = || definition(name).and_then(|def| def.default).map(Cow::Borrowed);
         self.get(name).map(Cow::Borrowed).or_else(default)
@@ -126,7 +126,7 @@ pub struct BrokerConfig {
     pub upkeep: UpkeepOptions,
     /// Groups and offsets.
     pub groups: GroupOptions,
-    /// What holds for a topic that sets nothing for itself.
+    /// The options of a topic that sets none for itself.
     pub topic_defaults: Arc<TopicOptions>,
     settings: Settings,
 }
@@ -138,7 +138,7 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
-    /// Makes a configuration of what was set and the defaults for the rest.
+    /// Makes a configuration of `settings`, with the defaults for the rest.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let config = Self::read(settings)?;
         let conflict = config.conflicts().next();
@@ -172,7 +172,7 @@ impl BrokerConfig {
         checks.into_iter().filter_map(|check| check(self).err())
     }
 
-    /// Reads each option alone; whether they go together is not looked at.
+    /// Reads each option alone, and does not check one against another.
     pub(super) fn read(settings: Settings) -> Result<Self, ConfigError> {
         let value_of = |name: &str| settings.text_of(name);
         let bad = |field| settings.bad_value(field);
@@ -198,13 +198,13 @@ impl BrokerConfig {
         Self::new(settings)
     }
 
-    /// What was set, and where.
+    /// The options that were set, and where.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What holds for the topic of this name with these configs of its own, which were checked when they were set. A value that
-    /// an older version took and this one does not is replaced by the default.
+    /// The options of the topic of this name with these configs of its own, which were checked when they were set. The default
+    /// replaces a value that an older version took and this one does not.
     pub fn topic_options(&self, name: &str, overrides: &TopicOverrides) -> Arc<TopicOptions> {
         let is_offsets = name == OFFSETS_TOPIC;
         if overrides.is_empty() && !is_offsets {
@@ -252,7 +252,7 @@ impl BrokerConfig {
     fn check_listeners(&self) -> Result<(), ConfigError> {
         let network = &self.network;
         if network.listeners.is_empty() {
-            return Err(ConfigError::Conflict("listeners is empty: the server would hear nobody".into()));
+            return Err(ConfigError::Conflict("listeners is empty: no client could connect".into()));
         }
         check_names_are_distinct("listeners", &network.listeners)?;
         check_ports_are_distinct(&network.listeners)?;
@@ -315,7 +315,7 @@ impl BrokerConfig {
         Ok(())
     }
 
-    /// Refuses log dirs, journals and metadata in one another: each has a lock and files of its own, and whoever moves,
+    /// Refuses log dirs, journals and metadata in one another: each has a lock and files of its own, and somebody who moves,
     /// mounts or gives up one of them would not expect another in it.
     fn check_apart(&self, logs: &[PathBuf], journals: &[PathBuf]) -> Result<(), ConfigError> {
         let meta = [self.meta_dir()];
@@ -346,7 +346,7 @@ fn check_none_inside(
     (other_name, others): (&str, &[PathBuf]),
 ) -> Result<(), ConfigError> {
     for (dir, other) in dirs.iter().flat_map(|dir| others.iter().map(move |other| (dir, other))) {
-        // Each is in itself: that a list names nothing twice was looked at before.
+        // A directory lies in itself; `check_dirs` has refused a list that names one twice.
         if dir.starts_with(other) && !(name == other_name && dir == other) {
             let (dir, other) = (dir.display(), other.display());
             let message =
@@ -360,7 +360,7 @@ fn check_none_inside(
 /// Queues that are mounted at most: a process maps a bounded number of files.
 const MOUNTS_MAX: usize = 64;
 
-/// A record may not have to be compacted before it may be.
+/// Refuses lags by which a record must be compacted before it may be.
 pub(crate) fn check_lags(min_ms: u64, max_ms: u64) -> Result<(), String> {
     if min_ms <= max_ms {
         return Ok(());
@@ -385,7 +385,7 @@ fn check_names_are_distinct(option: &str, listeners: &[Listener]) -> Result<(), 
     }
 }
 
-/// Two listeners of one port need an address each: one of every interface has them all.
+/// Two listeners of one port need an address each: a listener on every interface has them all.
 fn check_ports_are_distinct(listeners: &[Listener]) -> Result<(), ConfigError> {
     let collide = |a: &Listener, b: &Listener| {
         let same_host = a.is_wildcard() || b.is_wildcard() || a.host.eq_ignore_ascii_case(&b.host);
@@ -422,9 +422,9 @@ pub fn check_topic_configs(config: &BrokerConfig, overrides: &TopicOverrides) ->
     check_altered_configs(config, &TopicOverrides::new(), overrides)
 }
 
-/// The same of a topic that has set `current` for itself until now. What the change does not touch was taken once, and is
-/// not looked at again: where the server's options or its version are others by now, it may no longer be right, and
-/// must not stand in the way of what has nothing to do with it.
+/// The same for a topic whose own configs were `current` until now. Configs that stay as they were are not checked again:
+/// the server's options or its version may have changed since, and an old value must not stand in the way of an unrelated
+/// change.
 pub(crate) fn check_altered_configs(
     config: &BrokerConfig,
     current: &TopicOverrides,
@@ -454,7 +454,7 @@ pub(crate) fn check_altered_configs(
     Ok(())
 }
 
-/// Those of a topic's own configs that this version takes.
+/// The topic's own configs that this version takes.
 fn valid(overrides: &TopicOverrides) -> TopicOverrides {
     let is_valid =
         |name: &str, text: &str| topic::definition(name).is_some_and(|def| def.check(text).is_ok());

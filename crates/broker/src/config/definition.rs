@@ -1,4 +1,4 @@
-//! What an option is: name, type, range, default and text, written once.
+//! The definition of an option: name, type, range, default and text, written once.
 //!
 //! Owns the definition type, the check of a value against it, and the `options!` macro that turns one table into a
 //! typed struct *and* the definitions that the parser, the documentation and `DescribeConfigs` read. Nothing here
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Why `value` is not of this kind, if it is not: what is allowed, for an error message.
+    /// Checks that `value` is of this kind; the error says what is allowed.
     pub(crate) fn check(&self, value: &str) -> Result<(), String> {
         let right = match *self {
             Self::Bool => parse_bool(value).is_some(),
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// What is allowed, as the end of the sentence "it must be …".
+/// The allowed values, as the end of the sentence "it must be …".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,7 +110,7 @@ fn parse_bool(value: &str) -> Option<bool> {
 pub enum Accept {
     /// Every value of the kind.
     All,
-    /// Only these values, because any other would ask for something that is not there. The text says what that is.
+    /// Only these values: any other would ask for something that is not there, which the text names.
     Only(&'static [&'static str], &'static str),
 }
 
@@ -125,7 +125,7 @@ pub struct OptionDef {
     pub default: Option<&'static str>,
     /// Which values of the kind can be honoured.
     pub accept: Accept,
-    /// What it does, for people.
+    /// The description, for people.
     pub doc: Cow<'static, str>,
 }
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_outside_its_range_is_told_what_is_allowed() {
+    fn error_for_a_value_outside_its_range_says_what_is_allowed() {
         assert_eq!(Kind::Int(1, 9).check("10"), Err("a whole number from 1 to 9".into()));
         assert_eq!(
             Kind::Int(1, i32::MAX).check("2147483648"),

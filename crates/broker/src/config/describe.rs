@@ -1,4 +1,4 @@
-//! Configuration as clients see it: what `DescribeConfigs` and `CreateTopics` tell of each option.
+//! Configuration as clients see it: the entries of `DescribeConfigs` and `CreateTopics`.
 //!
 //! Pure: the configuration and a topic's own configs in, entries out. The handlers turn them into responses.
 
@@ -16,7 +16,7 @@ use super::own_group::{self, GroupOverrides};
 use super::topic::{self, TopicOptions, TopicOverrides};
 use crate::topic_names::OFFSETS_TOPIC;
 
-/// Where a value comes from, with Kafka's numbers.
+/// The source of a value, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigSource {
     /// The topic's own.
@@ -38,7 +38,7 @@ pub struct ConfigSynonym {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// Where it was set.
+    /// The source of this value.
     pub source: ConfigSource,
 }
 
@@ -51,13 +51,13 @@ pub struct ConfigEntry {
     pub value: Option<String>,
     /// Whether a client cannot change it while the server runs.
     pub is_read_only: bool,
-    /// Where the value comes from.
+    /// The source of the value.
     pub source: ConfigSource,
     /// The values that were set, the one that holds in front, the default at the end.
     pub synonyms: Vec<ConfigSynonym>,
     /// Kafka's number of the type.
     pub type_code: i8,
-    /// What it does.
+    /// The description, for people.
     pub documentation: String,
 }
 
@@ -83,7 +83,7 @@ pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverri
     TopicOptions::DEFINITIONS.iter().map(|def| topic_entry(config, overrides, def)).collect()
 }
 
-/// The configs of the topic of group offsets: its level and its policy are told as they hold.
+/// The configs of the topic of group offsets, with the level and the policy that hold.
 fn describe_offsets(config: &BrokerConfig, mut overrides: TopicOverrides) -> Vec<ConfigEntry> {
     topic::keep_compacted(&mut overrides);
     let entry = |def: &'static OptionDef| match def.name {
@@ -93,7 +93,7 @@ fn describe_offsets(config: &BrokerConfig, mut overrides: TopicOverrides) -> Vec
     TopicOptions::DEFINITIONS.iter().map(entry).collect()
 }
 
-/// What is true of a queue of this machine that is a topic.
+/// The facts about a mounted queue that its topic's configs show.
 #[derive(Clone, Debug)]
 pub struct MountedTopic {
     /// The queue's directory.
@@ -102,25 +102,24 @@ pub struct MountedTopic {
     pub segment_bytes: u64,
     /// Readers see only what a sync has covered.
     pub synced_only: bool,
-    /// What holds for clients that produce to it, if they may.
+    /// The facts for clients that produce to it, if they may.
     pub writes: Option<MountedWrites>,
 }
 
-/// What holds for clients that produce to a queue.
+/// The facts for clients that produce to a mounted queue.
 #[derive(Clone, Copy, Debug)]
 pub struct MountedWrites {
-    /// What an acked record survives.
+    /// The level of acked records.
     pub level: DurabilityLevel,
     /// Bytes of a batch at most.
     pub batch_bytes_max: u64,
-    /// What the timestamps of their records are.
+    /// The clock of the records' timestamps.
     pub timestamps: TimestampType,
-    /// What this server removes.
+    /// The limits beyond which this server removes old records.
     pub retention: Retention,
 }
 
-/// What is to be told of a queue of this machine that is a topic. Nothing of it can be changed by a client. The entries
-/// are in the order of their names.
+/// The configs of a mounted queue's topic, in the order of their names. A client can change none of them.
 pub fn describe_mounted(mounted: &MountedTopic) -> Vec<ConfigEntry> {
     let of_queue = |name: &'static str, value: String| {
         let def = topic::definition(name).expect("a row of the table of topics");
@@ -157,7 +156,7 @@ pub fn describe_mounted(mounted: &MountedTopic) -> Vec<ConfigEntry> {
     if let Some(writes) = mounted.writes {
         entries.push(of_queue(topic::DURABILITY, writes.level.to_string()));
         entries.push(of_queue("max.message.bytes", writes.batch_bytes_max.to_string()));
-        // What the mount says is the topic's own, which tools show that show nothing else.
+        // Limits of the mount count as the topic's own: some tools show no others.
         let limit = |name: &'static str, limit: Option<u128>| match limit.map(|limit| limit.to_string()) {
             None => of_queue(name, "-1".to_owned()),
             Some(value) => {
@@ -174,7 +173,7 @@ pub fn describe_mounted(mounted: &MountedTopic) -> Vec<ConfigEntry> {
     entries
 }
 
-/// A value that nobody sets.
+/// A value that cannot be set.
 fn fixed(name: &'static str, kind: Kind, value: String, documentation: &str) -> ConfigEntry {
     ConfigEntry {
         name,
@@ -187,8 +186,8 @@ fn fixed(name: &'static str, kind: Kind, value: String, documentation: &str) -> 
     }
 }
 
-/// What a client may ask of a topic besides its configs: values that nobody sets. They are told only to whoever asks for
-/// them by name, so that tools that copy or compare all configs of a topic do not meet them.
+/// Values of a topic that cannot be set. A client gets them only if it asks for them by name, so that tools that copy or
+/// compare all configs of a topic do not meet them.
 pub fn topic_state(
     wanted: DurabilityLevel,
     reached: DurabilityLevel,
@@ -251,7 +250,7 @@ pub fn describe_broker(config: &BrokerConfig, overrides: &ServerOverrides) -> Ve
     definitions().map(|def| altered(broker_entry(config, def), overrides.get(def.name))).collect()
 }
 
-/// What a client has set, before everything else.
+/// Puts a value that a client has set before all others.
 fn altered(entry: ConfigEntry, own: Option<&String>) -> ConfigEntry {
     let is_read_only = !is_dynamic(entry.name);
     let Some(value) = own else { return ConfigEntry { is_read_only, ..entry } };
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sets_has_no_name_of_a_config() {
+    fn values_of_a_topics_state_have_no_name_of_a_config() {
         let state = topic_state(DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync, 7);
         let shown: Vec<_> = state.iter().map(|entry| (entry.name, entry.value.as_deref())).collect();
         assert_eq!(
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_of_group_offsets_falls_back_to_an_option_of_its_own() {
+    fn level_of_group_offsets_falls_back_to_its_own_option() {
         let level = |pairs: &[(&str, &str)], own: &[(&str, &str)]| {
             let config = BrokerConfig::from_pairs(pairs.iter().copied()).expect("valid");
             let overrides = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -427,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_has_set_for_the_server_comes_before_what_it_falls_back_to() {
+    fn value_set_by_a_client_comes_before_the_servers_own() {
         let pairs = [("log.dirs", "/a,/b"), ("cordoned.log.dirs", "/a")];
         let config = BrokerConfig::from_pairs(pairs).expect("valid");
         let cordoned = |overrides: &ServerOverrides| {

@@ -18,8 +18,8 @@ be quoted (`\"log.retention.ms\" = 1`), bare (`log.retention.ms = 1`) or nested 
 environment variable is `RIVERRUN_` and the name in capitals with `_` for `.`
 (`RIVERRUN_LOG_RETENTION_MS`). The flag is `--set log.retention.ms=1`. An unknown name or a value outside its range
 stops the start with an error that says so. Variables that Kubernetes makes for a Service of such a name
-(`RIVERRUN_SERVICE_HOST`, `RIVERRUN_PORT_9092_TCP`) are passed over by their names, whatever they say; `RIVERRUN_PORT`
-only if it says what Kubernetes writes there (`tcp://10.0.0.11:9092`).
+(`RIVERRUN_SERVICE_HOST`, `RIVERRUN_PORT_9092_TCP`) are passed over by their names, whatever their values are; `RIVERRUN_PORT`
+only if its value is such as Kubernetes writes (`tcp://10.0.0.11:9092`).
 
 The server's options cannot be changed while it runs, besides those that say so. Topic configs and group configs can.
 
@@ -27,8 +27,9 @@ The server's options cannot be changed while it runs, besides those that say so.
 -Hn`, systemd's `LimitNOFILE`), and warns at the start if that is below 65536. Half of
 them are for files of logs: a server of more active partitions closes and opens files in turn, and works. A quarter of
 these may be held by answers to fetches that clients have not taken yet, and one address may hold as many as it leaves
-free; beyond, a fetch copies up to a MiB of records instead, and says the rest later. Some are
-kept for all else, 80 and 16 for each log dir and journal dir, and the rest is for connections: see `max.connections`. When
+free; beyond, a fetch copies up to a MiB of records instead, and answers with the rest later. Of
+the other half, 80 and 16 for each log dir and journal dir are kept for all else, and the rest is for connections: see
+`max.connections`. When
 they run out, connections are closed, nothing is lost and no restart is needed. A server that would have room for fewer than
 16 connections does not start: with one log dir and one journal dir it needs 256 descriptors.
 ";

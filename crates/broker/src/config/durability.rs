@@ -1,5 +1,5 @@
-//! Options of what makes records durable: the journal, the memory in front of the segments, and the rule that turns a
-//! topic's `durability`, `flush.messages` and `flush.ms` into the one level that holds.
+//! Options of durability: the journal, the memory in front of the segments, and the rule that turns a topic's
+//! `durability`, `flush.messages` and `flush.ms` into the one level that holds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +15,8 @@ options! {
     /// The journal, and what waits in memory for the segments.
     struct DurabilityOptions;
 
-    /// Directories of the journals, one for each device, separated by commas. A partition writes to one of them. It
-    /// must not change while records are in the journals only: after a clean stop it may. Not set: `journal` in
+    /// Directories of the journals, one for each device, separated by commas. A partition writes to one of them. The list
+    /// must not change while records are in the journals only; after a clean stop it may. Not set: `journal` in
     /// `data.dir`.
     journal_dirs: Vec<PathBuf> = "journal.dirs", List("paths separated by commas"), None;
     /// Bytes of one journal's files at most. They are used again once their records are in the segments: more
@@ -39,13 +39,13 @@ options! {
     /// straight to the segments. Each is written twice then; in return all are synced every
     /// `journal.sync.interval.ms`.
     journal_async_write: bool = "journal.async.write", Bool, Some("false");
-    /// Milliseconds between two syncs of what `journal.async.write` has written unsynced.
+    /// Milliseconds between two syncs of records that `journal.async.write` has written unsynced.
     journal_sync_interval_ms: u64 = "journal.sync.interval.ms", Int(1, i32::MAX), Some("1000");
     /// Bytes of records at most that are in memory because they are not in the segments yet. From half of it on a produce
     /// request waits if its connection, client address, partition or log dir holds much of that; a client that holds little
-    /// waits only when it is full. Requests that have begun come on top. What waits there for room on a disk holds up
-    /// nobody: beside these bytes there may be as many again for each log dir and each journal that has none, and for all partitions that
-    /// alone cannot be written to.
+    /// waits only when it is full. Requests that have begun come on top. Records that wait for room on a disk hold up no others:
+    /// as many bytes again may be held for each log dir and each journal without room, and for all partitions that alone cannot
+    /// be written to.
     write_cache_bytes: u64 = "write.cache.bytes", Long(8_388_608, i64::MAX), Some("134217728");
 }
 
@@ -53,7 +53,7 @@ options! {
 const JOURNAL_BYTES: u64 = 512 * 1024 * 1024;
 /// Files that a journal is divided into, unless it is small.
 const JOURNAL_FILES: u64 = 8;
-/// A file has at least so many bytes: whatever the alignment, it takes what groups append at once, and a batch as large as
+/// The fewest bytes of a file. Whatever the alignment, it takes the appends of one group, and a batch as large as
 /// `max.message.bytes` allows by default.
 const JOURNAL_FILE_BYTES_MIN: u64 = 2 * 1024 * 1024;
 
@@ -81,7 +81,7 @@ impl DurabilityOptions {
     }
 }
 
-/// What Kafka's `flush.messages` and `flush.ms` mean where nobody sets them: no sync is asked for.
+/// Kafka's default of `flush.messages` and `flush.ms`: no sync is asked for.
 pub(crate) const NEVER: u64 = i64::MAX.unsigned_abs();
 
 /// The level with the same replication whose acks wait for a local sync.
@@ -100,7 +100,7 @@ pub(crate) fn level(durability: DurabilityLevel, flush_messages: u64, flush_ms: 
     if asks_for_syncs { synced(durability) } else { durability }
 }
 
-/// Refuses a level that a topic sets for itself together with a wish for syncs that it does not fulfil.
+/// Refuses a topic's own level that does not sync where its `flush.messages` or `flush.ms` ask for syncs.
 pub(crate) fn check_level(
     own: Option<DurabilityLevel>,
     flush_messages: u64,

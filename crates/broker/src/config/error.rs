@@ -5,7 +5,7 @@ use std::fmt;
 use riverrun_types::ErrorKind;
 use thiserror::Error;
 
-/// Where a value was set.
+/// The place where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The configuration file of this name.
@@ -37,7 +37,7 @@ pub enum ConfigError {
     UnknownKey {
         /// The name as given.
         key: String,
-        /// Where it was set.
+        /// The place where it was set.
         origin: Origin,
         /// The nearest name that exists.
         nearest: Option<String>,
@@ -47,9 +47,9 @@ pub enum ConfigError {
     NotHere {
         /// The name as given.
         key: String,
-        /// Where it was set.
+        /// The place where it was set.
         origin: Origin,
-        /// What to do instead.
+        /// The advice.
         why: &'static str,
     },
     /// The value is not one that the option takes.
@@ -59,9 +59,9 @@ pub enum ConfigError {
         key: String,
         /// The value as given.
         value: String,
-        /// Where it was set.
+        /// The place where it was set.
         origin: Origin,
-        /// What is allowed.
+        /// The values that are allowed.
         reason: String,
     },
     /// Two values that are right alone contradict each other.
@@ -72,7 +72,7 @@ pub enum ConfigError {
     File {
         /// The file.
         name: String,
-        /// What is wrong with it, with line and column where known.
+        /// The reason, with line and column where known.
         reason: String,
     },
 }
@@ -88,7 +88,7 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
 }
 
-/// A mistyped name in bytes at most.
+/// A mistyped name in bytes at most: a longer one has no nearest name.
 const KEY_BYTES_MAX: usize = 100;
 
 /// The name that a mistyped `key` most likely meant: the same name behind or without a prefix (`retention.ms` for

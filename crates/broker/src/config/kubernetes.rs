@@ -1,9 +1,9 @@
 //! The environment variables that Kubernetes makes for each Service of a namespace: beside a Service `riverrun`, or
 //! `riverrun-admin`, they begin as ours do.
 //!
-//! Only names of the documented forms are taken for such, whatever they say: what is mistyped, or meant as an option, is
-//! still refused. The one exception is a name that ends with `_PORT` and says no more. Somebody may mean an option by it,
-//! so that its value has to have the documented form as well.
+//! A name of a documented form is taken for such a variable whatever its value is; any other name, mistyped or meant as an
+//! option, is still refused. The exception is a name that only ends with `_PORT`: somebody may mean an option by it, so its
+//! value has to have the documented form as well.
 //! <https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>
 
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ fn is_of_service_port(variable: &str) -> bool {
     })
 }
 
-/// `_PORT_9092_TCP`, alone or with what it says behind it.
+/// `_PORT_9092_TCP`, alone or with `_PROTO`, `_PORT` or `_ADDR` behind it.
 fn is_of_port(variable: &str) -> bool {
     let Some((_, port_and_more)) = variable.split_once("_PORT_") else { return false };
     let Some((number, protocol_and_more)) = port_and_more.split_once('_') else { return false };
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_kubernetes_makes_for_a_service_is_known() {
+    fn variables_of_a_service_are_recognised() {
         for (variable, value) in [
             ("RIVERRUN_SERVICE_HOST", "10.0.0.11"),
             ("RIVERRUN_SERVICE_PORT", "9092"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_alone_tells_a_service_s_variable() {
+    fn name_alone_identifies_a_variable_of_a_service() {
         for variable in [
             "RIVERRUN_SERVICE_HOST",
             "RIVERRUN_SERVICE_PORT",
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_it_is_not_passed_over() {
+    fn similar_variables_are_not_taken_for_those_of_a_service() {
         for (variable, value) in [
             ("RIVERRUN_SERVICE_HOSTS", "10.0.0.11"),
             ("RIVERRUN_SERVICE_PORT_", "9092"),

@@ -34,7 +34,7 @@ impl fmt::Display for Listener {
     }
 }
 
-/// What is allowed, for an error message.
+/// The error text for a value of another form.
 const FORM: &str = "it must be NAME://host:port, such as PLAINTEXT://127.0.0.1:9092";
 /// Protocol names whose listeners would have to encrypt or authenticate.
 const SECURE_NAMES: [&str; 3] = ["SSL", "SASL_PLAINTEXT", "SASL_SSL"];

@@ -1,4 +1,4 @@
-//! Where configuration comes from: one TOML file, then the environment, then flags; what comes later wins.
+//! The sources of configuration: one TOML file, then the environment, then flags; what comes later wins.
 //!
 //! In the file a dotted name may be written quoted (`"log.retention.ms" = 1`), bare (`log.retention.ms = 1`) or as
 //! tables (`[log.retention]`, `ms = 1`). All three mean the same, so one option written twice is an error and not a
@@ -15,7 +15,7 @@ use super::error::{ConfigError, Origin, nearest};
 use super::kubernetes::is_of_service;
 use super::server::LogFormat;
 
-/// What every environment variable that sets an option begins with.
+/// The beginning of every environment variable that sets an option.
 pub const ENVIRONMENT_PREFIX: &str = "RIVERRUN_";
 /// A configuration file in bytes at most.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -26,9 +26,9 @@ pub fn environment_name(option: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{}", upper.replace(['.', '-'], "_"))
 }
 
-/// The option that says how errors are told, those of the configuration included.
+/// The option for the form of log lines and errors, those of the configuration included.
 const LOG_FORMAT: &str = "log.format";
-/// The option that may be a table in the file, with a name of the owner's for each entry.
+/// The option that may be a table in the file, from names of topics to directories.
 const MOUNTS: &str = "mounts";
 const MOUNT_PREFIX: &str = "mounts.";
 
@@ -39,15 +39,15 @@ pub struct Sources<'a> {
     pub file: Option<(&'a str, &'a str)>,
     /// The environment's variables. Those that do not begin with [`ENVIRONMENT_PREFIX`] are skipped.
     pub environment: Vec<(String, String)>,
-    /// Variables with that prefix that are somebody else's.
+    /// Variables with that prefix that set no option and are passed over.
     pub foreign_variables: &'a [&'a str],
     /// Flags, as `key`, `value`; the last one of a key wins.
     pub flags: Vec<(String, String)>,
 }
 
 impl Sources<'_> {
-    /// Reads all sources into one configuration. A value that nothing can be made of is an error also where a later source
-    /// has another: it would come to light when that is gone.
+    /// Reads all sources into one configuration. A value that cannot be read is an error even if a later source has another:
+    /// it would come to light when that source is gone.
     pub fn load(&self) -> Result<BrokerConfig, ConfigError> {
         let mut settings = Settings::default();
         if let Some((name, text)) = self.file {
@@ -62,7 +62,7 @@ impl Sources<'_> {
         BrokerConfig::new(settings)
     }
 
-    /// All that is wrong with the file and would each stop a start with it alone. A file that cannot be read has one error.
+    /// All errors of the file that would each stop a start with it alone. A file that cannot be read has one error.
     pub fn errors_of_file(&self) -> Vec<ConfigError> {
         let Some((name, text)) = self.file else { return Vec::new() };
         let flat = match read_table(name, text) {
@@ -77,7 +77,7 @@ impl Sources<'_> {
         errors
     }
 
-    /// The form of the log that the sources ask for, whatever else is wrong with them: their errors are told in it.
+    /// The form of the log that the sources ask for, even if they have errors, which are reported in it.
     pub fn log_format(&self) -> LogFormat {
         let variable = environment_name(LOG_FORMAT);
         let named = |pairs: &[(String, String)], name: &str| {
@@ -168,7 +168,7 @@ fn flatten(flat: &mut BTreeMap<String, String>, prefix: &str, table: toml::Table
     Ok(())
 }
 
-/// Makes the items of the list `mounts` of what stands in a table of that name.
+/// Turns the entries of a table `mounts` into the items of the list `mounts`.
 fn gather_mounts(flat: &mut BTreeMap<String, String>) {
     let in_table = |key: &String, _: &mut String| key.starts_with(MOUNT_PREFIX);
     let items =
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_the_log_is_known_where_the_rest_is_wrong() {
+    fn log_format_is_known_despite_other_errors() {
         let sources = |file, variable: &[(&str, &str)], flags: &[(&str, &str)]| Sources {
             file: Some(("riverrun.toml", file)),
             environment: pairs(variable),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_named_also_where_a_later_source_has_a_good_one() {
+    fn bad_value_is_an_error_even_if_a_later_source_replaces_it() {
         let good = || pairs(&[("listeners", "PLAINTEXT://127.0.0.1:0")]);
         let file = Some(("riverrun.toml", "listeners = 'PLAINTEXT//x'"));
         let error = Sources { file, flags: good(), ..Sources::default() }.load().expect_err("bad file");
@@ -256,7 +256,7 @@ mod tests {
         let environment = pairs(&[("RIVERRUN_LISTENERS", "PLAINTEXT//x")]);
         let error = Sources { environment, flags: good(), ..Sources::default() }.load().expect_err("bad");
         assert!(error.to_string().contains("RIVERRUN_LISTENERS"), "{error}");
-        // What goes together only with a flag is well.
+        // The cordoned dir is none of the file's log dirs, and one of the flag's.
         let file = Some(("riverrun.toml", "\"cordoned.log.dirs\" = '/b'"));
         let flags = pairs(&[("log.dirs", "/a,/b")]);
         assert!(Sources { file, flags, ..Sources::default() }.load().is_ok());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_of_a_file_are_told_also_those_of_values_that_contradict_each_other() {
+    fn errors_of_a_file_include_contradictions() {
         let text = "nonsense = 1\nnum.partitions = 0\nlisteners = 'PLAINTEXT//x'\nadmin.listen = 'here'\n\
                     log.retention.ms = 7\ngroup.min.session.timeout.ms = 9\ngroup.max.session.timeout.ms = 8\n\
                     log.dirs = ['/a', '/a']";
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_sets_for_a_service_of_our_name_is_passed_over() {
+    fn variables_of_a_kubernetes_service_are_passed_over() {
         let environment =
             pairs(&[("RIVERRUN_SERVICE_HOST", "10.0.0.1"), ("RIVERRUN_PORT", "tcp://10.0.0.1:9092")]);
         assert!(Sources { environment, ..Sources::default() }.load().is_ok());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_names_itself_its_place_and_the_nearest_known_one() {
+    fn error_for_an_unknown_key_names_its_place_and_a_known_one() {
         let error = load("log.retension.ms = 7").expect_err("unknown").to_string();
         assert!(error.contains("log.retension.ms") && error.contains("riverrun.toml"), "{error}");
         assert!(error.contains("did you mean \"log.retention.ms\"?"), "{error}");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_somebody_else_is_left_alone() {
+    fn foreign_variables_are_passed_over() {
         let environment = pairs(&[("RIVERRUN_COLOUR", "green")]);
         let sources = Sources { environment, foreign_variables: &["RIVERRUN_COLOUR"], ..Sources::default() };
         assert!(sources.load().is_ok());

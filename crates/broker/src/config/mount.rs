@@ -19,18 +19,18 @@ pub struct Mount {
     pub dir: PathBuf,
     /// Clients may produce to it.
     pub writable: bool,
-    /// Clients see only what a sync has covered, and not what a cut of power may take back; and what they produce is
-    /// acked then.
+    /// Clients see only records that a sync has covered, which no power cut takes back, and their own records are acked
+    /// once they are synced.
     pub synced_only: bool,
-    /// What this server removes of it, if clients may produce to it; nothing if nothing is named.
+    /// Limits beyond which this server removes old records. Only a mount that takes records has any.
     pub retention: Retention,
 }
 
-/// What follows the directory of a mount that takes records from clients.
+/// Suffix of a mount that takes records from clients.
 const WRITABLE: &str = ":rw";
-/// What follows the directory of a mount of which only the synced is shown.
+/// Suffix of a mount that shows only synced records.
 const SYNCED: &str = ":synced";
-/// What follows the directory of one of which old records are removed, before the milliseconds or the bytes.
+/// Suffix of a mount whose old records are removed, before the milliseconds or the bytes.
 const RETENTION_MS: &str = ":retention.ms=";
 const RETENTION_BYTES: &str = ":retention.bytes=";
 
@@ -49,14 +49,14 @@ impl fmt::Display for Mount {
     }
 }
 
-/// What is allowed, for an error message.
+/// The error text for a value of another form.
 const FORM: &str = "it must be pairs of a topic's name and a queue's directory, such as quotes=/var/lib/quotes, each \
-                    with :rw behind it if clients may produce to it, with :synced if they are to see only what a sync \
-                    has covered, and with :retention.ms=N or :retention.bytes=N if the server is to remove what is \
-                    older or more than that";
-/// What is said of a mount from which nothing is removed because nothing is added.
-const KEEPS: &str = "retention.ms and retention.bytes are for a mount with :rw: of any other, the processes that append \
-                     remove what is old";
+                    with :rw behind it if clients may produce to it, with :synced if they are to see only records that \
+                    a sync has covered, and with :retention.ms=N or :retention.bytes=N if the server is to remove records \
+                    that are older, or above so many bytes";
+/// The error text for limits on a mount to which this server adds nothing, and so removes nothing.
+const KEEPS: &str = "retention.ms and retention.bytes are for a mount with :rw: from any other, the processes that append \
+                     remove old records";
 
 impl FromOption for Mount {
     fn from_option(text: Option<&str>) -> Result<Self, String> {
@@ -64,7 +64,7 @@ impl FromOption for Mount {
         let (topic, mut dir) = (topic.trim(), dir.trim());
         let (mut writable, mut synced_only) = (false, false);
         let (mut age_ms, mut bytes) = (None, None);
-        // Each once: what is left may be a directory of such a name.
+        // Each suffix is taken once: the rest may be a directory of such a name.
         for _ in 0..4 {
             dir = strip_flag(dir, WRITABLE, &mut writable);
             dir = strip_flag(dir, SYNCED, &mut synced_only);
@@ -99,7 +99,7 @@ fn strip_flag<'t>(text: &'t str, word: &str, is_set: &mut bool) -> &'t str {
     }
 }
 
-/// Takes a limit from the end of `text`: `word` and a number, of which -1 is no limit. Each stands there once.
+/// Takes a limit from the end of `text`: `word` and a number, of which -1 is no limit. A second one is an error.
 fn strip_limit<'t>(text: &'t str, word: &str, limit: &mut Option<i64>) -> Result<&'t str, String> {
     let Some((rest, number)) = text.rsplit_once(word).filter(|(_, number)| !number.contains(':')) else {
         return Ok(text);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mount_shows_and_takes_stands_behind_its_directory() {
+    fn suffixes_of_a_mount_say_what_it_shows_and_takes() {
         for (text, dir, writable, synced_only) in [
             ("q=/a:synced", "/a", false, true),
             ("q=/a:rw", "/a", true, false),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_removes_stands_behind_the_directory_of_a_mount_that_takes_records() {
+    fn limits_of_a_mount_that_takes_records_are_suffixes() {
         for (text, age_ms, bytes) in [
             ("q=/a:rw:retention.ms=1000", Some(1000), None),
             ("q=/a:rw:retention.bytes=1", None, Some(1)),

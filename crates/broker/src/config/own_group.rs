@@ -1,7 +1,7 @@
-//! Group configs: what a consumer group sets for itself, by clients' wish (`DescribeConfigs` of a resource of type GROUP).
+//! Group configs: the configs that clients set for a consumer group (`DescribeConfigs` of a resource of type GROUP).
 //!
-//! Owns their table, the server's options that each falls back to and is bounded by, and the check of a change. What
-//! share groups and streams groups can set on Kafka is refused by name. Pure.
+//! Owns their table, the server's options that each falls back to and is bounded by, and the check of a change. Kafka's
+//! configs of share groups and streams groups are refused by name. Pure.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ options! {
     struct OwnGroupOptions;
 
     /// Milliseconds after an assignment before the group gets another one, so that members that come together are assigned
-    /// together. It is of groups of the newer protocol (KIP-848), as all that a group can set.
+    /// together. Like all group configs it is for groups of the newer protocol (KIP-848).
     assignment_interval_ms: Option<i32> = "consumer.assignment.interval.ms", Int(0, i32::MAX), None;
-    /// Milliseconds between heartbeats that members are told, with the answer to their next heartbeat.
+    /// Milliseconds between heartbeats. A member learns a new value with the answer to its next heartbeat.
     heartbeat_interval_ms: Option<i32> = "consumer.heartbeat.interval.ms", Int(1, i32::MAX), None;
     /// Milliseconds of silence after which a member is removed, from its next heartbeat on.
     session_timeout_ms: Option<i32> = "consumer.session.timeout.ms", Int(1, i32::MAX), None;
@@ -41,7 +41,7 @@ pub(super) const DEFINITIONS: &[OptionDef] = OwnGroupOptions::DEFINITIONS;
 
 /// Beginnings of names that Kafka has for a group, and why they are not here.
 const REFUSED: &[(&str, &str)] = &[
-    ("consumer.assignor.offload.enable", "assignments are made aside where they take long"),
+    ("consumer.assignor.offload.enable", "an assignment that takes long never holds up other groups"),
     ("errors.deadletterqueue.", "share groups are not supported yet"),
     ("share.", "share groups are not supported yet"),
     ("streams.", "streams groups are not supported yet"),
@@ -116,8 +116,8 @@ pub(crate) fn alter_group_configs(
     Ok(altered)
 }
 
-/// Checks what a group that has set `current` until now would set. What the change does not touch was right once, and does
-/// not stand in the way of what has nothing to do with it.
+/// Checks the configs `altered` of a group that had `current` until now. Configs that stay as they were are not checked
+/// again: they were right once, and must not stand in the way of an unrelated change.
 pub(crate) fn check_group_configs(
     config: &BrokerConfig,
     current: &GroupOverrides,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_falls_back_to_an_option_of_the_server_that_is_within_its_bounds() {
+    fn group_configs_fall_back_to_a_server_option_in_their_bounds() {
         let groups = &BrokerConfig::default().groups;
         for (def, [min, max]) in DEFINITIONS.iter().zip(bounds(groups)) {
             let server = server_definition(&synonym(def.name)).expect("an option");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_taken_within_the_servers_bounds_and_told_to_the_coordinator() {
+    fn coordinator_gets_group_configs_in_the_servers_bounds() {
         let altered = set(&[(HEARTBEAT_INTERVAL, "6000")], SESSION_TIMEOUT, " 50000 ").expect("taken");
         let own = own_config(&altered);
         let expected = OwnConfig {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_longer_than_a_heartbeat_interval_whoever_sets_which() {
+    fn session_must_be_longer_than_the_heartbeat_interval() {
         let pairs = [
             ("group.consumer.min.session.timeout.ms", "1"),
             ("group.consumer.max.heartbeat.interval.ms", "60000"),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_and_what_is_unknown_is_not_changed() {
+    fn group_config_that_is_no_list_takes_no_items() {
         let alter = |name: &str, change| {
             alter_group_configs(
                 &BrokerConfig::default(),

@@ -25,7 +25,7 @@ impl fmt::Display for ConnectionsOfIp {
     }
 }
 
-/// What is allowed, for an error message.
+/// The error text for a value of another form.
 const FORM: &str = "it must be pairs of an IP address and a count, such as 192.0.2.1:100";
 
 impl FromOption for ConnectionsOfIp {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_with_a_count_is_refused() {
+    fn value_without_address_or_count_is_refused() {
         for text in
             ["", "192.0.2.1", "192.0.2.1:", "192.0.2.1:-1", "localhost:5", ":5", "[::1:5", "192.0.2.1:1:2"]
         {

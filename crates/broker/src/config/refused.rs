@@ -1,5 +1,4 @@
-//! Kafka's server options that mean nothing here, with what to do instead, so that someone who brings Kafka's file
-//! along is told more than "unknown".
+//! Kafka's server options that mean nothing here, each with advice for someone who brings Kafka's file along.
 
 const ONE_NODE: &str = "there are no other nodes; leave it out";
 const NO_REPLICAS: &str = "there are no replicas; leave it out";
@@ -13,7 +12,7 @@ const NOTHING_TO_PURGE: &str = "a request that waits leaves nothing behind; leav
 const CLEANER_PIECES: &str =
     "the cleaner reads in pieces of a fixed size; set log.cleaner.dedupe.buffer.size for its memory";
 
-/// Exact names, or prefixes that end with a dot, and what to say.
+/// Exact names, or prefixes that end with a dot, and the advice.
 const REFUSED: &[(&str, &str)] = &[
     ("add.partitions.to.txn.", NO_TRANSACTIONS),
     ("alter.config.policy.class.name", NO_CLASSES),
@@ -38,7 +37,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("follower.fetch.last.tiered.offset.enable", NOT_TIERED),
     (
         "group.consumer.regex.refresh.interval.ms",
-        "patterns are held against topics when topics change; leave it out",
+        "patterns are matched again whenever topics change; leave it out",
     ),
     (
         "group.coordinator.append.linger.ms",
@@ -71,7 +70,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("log.message.format.version", "records have one format, 2; leave it out"),
     (
         "max.connection.creation.rate",
-        "connections have no bound in time; set max.connections or max.connections.per.ip",
+        "the rate of new connections has no bound; set max.connections or max.connections.per.ip",
     ),
     ("metadata.max.", "metadata lies in data.dir; leave it out"),
     ("metric.reporters", "metrics are at /metrics of admin.listen; leave it out"),
@@ -117,7 +116,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("group.streams.", "streams groups are not supported yet"),
 ];
 
-/// What to say of an option that Kafka has and this server does not.
+/// The advice for an option that Kafka has and this server does not.
 pub(crate) fn reason(key: &str) -> Option<&'static str> {
     let matches = |name: &str| key == name || (name.ends_with('.') && key.starts_with(name));
     REFUSED.iter().find(|(name, _)| matches(name)).map(|(_, why)| *why)
@@ -136,7 +135,7 @@ mod tests {
 
     /// The names are those that Kafka 4.3.1 answers for itself.
     #[test]
-    fn every_option_of_a_kafka_broker_is_an_option_here_or_has_a_reason() {
+    fn options_of_a_kafka_broker_exist_here_or_have_a_reason() {
         let names = include_str!("refused/kafka-4.3.txt").lines().filter(|line| !line.starts_with('#'));
         let is_known =
             |name: &&str| crate::config::broker::definition(name).is_some() || reason(name).is_some();

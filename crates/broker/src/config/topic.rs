@@ -20,11 +20,11 @@ const NOT_REPLICATED: &str = "there are no replicas to throttle on a server of o
 const NOT_TIERED: &str = "tiered storage is not supported yet";
 
 options! {
-    /// What a topic is configured to do.
+    /// The configs of a topic.
     struct TopicOptions;
 
-    /// What happens to old records: `delete` drops them by age and size, `compact` keeps the newest of each key. Both
-    /// may stand together; none keeps everything.
+    /// Policies for old records: `delete` drops them by age and size, `compact` keeps the newest of each key. Both may
+    /// stand together; none keeps everything.
     cleanup_policy: Vec<String> = "cleanup.policy", Choices(&["compact", "delete"]), Some("delete");
     /// Level of gzip where `compression.type` is gzip; -1 is the codec's default.
     compression_gzip_level: i32 = "compression.gzip.level", Int(-1, 9), Some("-1"),
@@ -39,24 +39,24 @@ options! {
     compression_zstd_level: i32 = "compression.zstd.level", Int(-131_072, 22), Some("3");
     /// Milliseconds for which compaction keeps a tombstone, so that readers see the deletion.
     delete_retention_ms: u64 = "delete.retention.ms", Long(0, i64::MAX), Some("86400000");
-    /// What an acked record survives. 1: loss of power on every node; 2: loss of a minority of nodes; 3: loss of power
+    /// Failure that an acked record survives. 1: loss of power on every node; 2: loss of a minority of nodes; 3: loss of power
     /// on one node; 4: a crash of the process. On a server of one node 1 is as 3, and 2 as 4. It may change while the
     /// topic is in use: acks keep a level that syncs as soon as the change is answered. Riverrun's own config.
     durability: DurabilityLevel = "durability", Int(1, 4), Some("1");
     /// Milliseconds between a segment's removal from the log and that of its file.
     file_delete_delay_ms: u64 = "file.delete.delay.ms", Long(0, i64::MAX), Some("60000");
-    /// Records between two syncs in Kafka. Any value but the default makes the level that the topic has of
-    /// `default.durability` its sync counterpart (1 for 2, 3 for 4): each acked record is synced then, which is more than a
-    /// count could ask for. Beside `durability` 2 or 4 of the topic's own it is refused, since the two contradict each other.
+    /// Records between two syncs in Kafka. Any value but the default replaces a level from `default.durability` by the level
+    /// that syncs (1 for 2, 3 for 4): each acked record is then synced, which is more than a count could ask for. A topic
+    /// that sets `durability` 2 or 4 itself cannot set it, since the two contradict each other.
     flush_messages: u64 = "flush.messages", Long(1, i64::MAX), Some("9223372036854775807");
-    /// Milliseconds between two syncs in Kafka. Any value but the default does what one of `flush.messages` does, and is
-    /// refused where that is.
+    /// Milliseconds between two syncs in Kafka. Any value but the default has the effect of one of `flush.messages`, and is
+    /// refused in the same case.
     flush_ms: u64 = "flush.ms", Long(0, i64::MAX), Some("9223372036854775807");
     /// Followers whose replication is throttled.
     follower_replication_throttled_replicas: Vec<String> = "follower.replication.throttled.replicas",
         List("partition:broker pairs"), Some(""), Accept::Only(&[""], NOT_REPLICATED);
-    /// Bytes of records between two entries of the offset index. More than 16384 works as 16384 does, since a fetch reads from
-    /// one entry on up to what it asks for.
+    /// Bytes of records between two entries of the offset index. A value above 16384 has the effect of 16384, since a fetch
+    /// reads from an entry on up to the offset that it asks for.
     index_interval_bytes: u32 = "index.interval.bytes", Int(0, i32::MAX), Some("4096");
     /// Leaders whose replication is throttled.
     leader_replication_throttled_replicas: Vec<String> = "leader.replication.throttled.replicas",
@@ -65,7 +65,7 @@ options! {
     local_retention_bytes: i64 = "local.retention.bytes", Long(-2, i64::MAX), Some("-2"), Accept::Only(&["-2"], NOT_TIERED);
     /// Milliseconds that stay on local disk beside tiered storage; -2 is the whole `retention.ms`.
     local_retention_ms: i64 = "local.retention.ms", Long(-2, i64::MAX), Some("-2"), Accept::Only(&["-2"], NOT_TIERED);
-    /// Milliseconds after which a record becomes compactable whatever the share of new records is.
+    /// Milliseconds after which a record becomes compactable even if the share of new records is small.
     max_compaction_lag_ms: u64 = "max.compaction.lag.ms", Long(1, i64::MAX), Some("9223372036854775807");
     /// Bytes of one record batch at most, as it is sent.
     max_message_bytes: u32 = "max.message.bytes", Int(0, i32::MAX), Some("1048588");
@@ -73,7 +73,7 @@ options! {
     message_timestamp_after_max_ms: u64 = "message.timestamp.after.max.ms", Long(0, i64::MAX), Some("3600000");
     /// Milliseconds by which a record's timestamp may be behind the server's clock.
     message_timestamp_before_max_ms: u64 = "message.timestamp.before.max.ms", Long(0, i64::MAX), Some("9223372036854775807");
-    /// Whose clock a record's timestamp is: the producer's at creation or the server's at append.
+    /// Clock of a record's timestamp: the producer's at creation or the server's at append.
     message_timestamp_type: String = "message.timestamp.type", Choice(&["CreateTime", "LogAppendTime"]), Some("CreateTime");
     /// Share of a log that must be new before it is compacted.
     min_cleanable_dirty_ratio: f64 = "min.cleanable.dirty.ratio", Double(0.0, 1.0), Some("0.5");
@@ -93,15 +93,16 @@ options! {
     remote_storage_enable: bool = "remote.storage.enable", Bool, Some("false"), Accept::Only(&["false"], NOT_TIERED);
     /// Bytes that each partition keeps at least before its oldest segments go; -1 is no limit.
     retention_bytes: i64 = "retention.bytes", Long(-1, i64::MAX), Some("-1");
-    /// Milliseconds after which a segment goes; -1 is no limit.
+    /// Milliseconds after which a segment is removed; -1 is no limit.
     retention_ms: i64 = "retention.ms", Long(-1, i64::MAX), Some("604800000");
     /// Bytes of one segment file.
     segment_bytes: u32 = "segment.bytes", Int(1_048_576, i32::MAX), Some("1073741824");
-    /// Bytes of one segment's index at most; a full index ends the segment, but not again and again one of less than 1 MiB.
+    /// Bytes of one segment's index at most; a full index ends the segment. One of less than 1 MiB is ended not more often than
+    /// once a second in the long run.
     segment_index_bytes: u32 = "segment.index.bytes", Int(4, i32::MAX), Some("10485760");
     /// Milliseconds by which the end of a segment is varied, so that not all partitions begin a new one at once.
     segment_jitter_ms: u64 = "segment.jitter.ms", Long(0, i64::MAX), Some("0");
-    /// Milliseconds after which a segment ends even if it is not full: one of less than 1 MiB not more often than once a
+    /// Milliseconds after which a segment ends even if it is not full. One of less than 1 MiB ends not more often than once a
     /// second in the long run.
     segment_ms: u64 = "segment.ms", Long(1, i64::MAX), Some("604800000");
     /// Whether a replica that lags may become the leader.
@@ -110,19 +111,19 @@ options! {
 }
 
 impl TopicOptions {
-    /// What an acked record of the topic survives.
+    /// The durability level that holds for the topic.
     pub fn level(&self) -> DurabilityLevel {
         durability::level(self.durability, self.flush_messages, self.flush_ms)
     }
 }
 
-/// Has the topic of group offsets be compacted whatever was set for it: any other policy would delete what groups have
-/// committed. A client may have made the topic with one on an older server.
+/// Makes the topic of group offsets compacted, whatever was set for it: any other policy would delete committed offsets.
+/// On an older server a client may have made the topic with one.
 pub(crate) fn keep_compacted(overrides: &mut TopicOverrides) {
     overrides.insert("cleanup.policy".to_owned(), "compact".to_owned());
 }
 
-/// The topic config that says what an acked record survives.
+/// The topic config of the durability level.
 pub(crate) const DURABILITY: &str = "durability";
 
 /// An option of the server that is the default of a topic config.
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn every_synonym_row_names_a_topic_config_and_its_default_in_the_same_unit() {
+    fn synonyms_name_a_topic_config_and_keep_its_default() {
         for (topic, synonyms) in SYNONYMS {
             let def = definition(topic).unwrap_or_else(|| panic!("{topic}"));
             let last = synonyms.last().expect("one option at least");

@@ -1,5 +1,5 @@
-//! Options of the work on logs that is the server's and not a topic's: retention runs, the cleaner, checkpoints.
-//! What a topic may set for itself, and the server's defaults for it, stand in the topic's table.
+//! Options of the work on logs that is the server's and not a topic's: retention runs, the cleaner, checkpoints, the scrub.
+//! Options that a topic may set for itself, and the server's defaults for them, stand in the topic's table.
 
 use super::definition::Kind::{Bool, Double, Int, Long};
 use super::definition::options;
@@ -10,9 +10,9 @@ options! {
 
     /// Milliseconds between two searches for segments that retention lets go.
     log_retention_check_interval_ms: u64 = "log.retention.check.interval.ms", Long(1, i64::MAX), Some("300000");
-    /// Milliseconds between two checkpoints of what is on disk. More often means less to look at after a crash. As often the
-    /// server looks whether files and directories that it uses were taken away or replaced.
-    /// Retention and compaction touch only what a checkpoint covers, and make one where something newer is due.
+    /// Milliseconds between two checkpoints, which note up to where each log is on disk. More often means less to look at
+    /// after a crash. At the same interval the server looks whether files and directories that it uses were taken away or
+    /// replaced. Retention and compaction touch only records that a checkpoint covers, and make one where newer ones are due.
     log_flush_offset_checkpoint_interval_ms: u64 = "log.flush.offset.checkpoint.interval.ms", Int(1, i32::MAX), Some("60000");
     /// Whether topics with the policy `compact` are compacted. Group offsets need it.
     log_cleaner_enable: bool = "log.cleaner.enable", Bool, Some("true");

@@ -25,7 +25,7 @@ use crate::aside::waiting;
 use crate::flow::source::Source;
 use crate::metadata::{ClusterImage, Store};
 use crate::stop_signal::{StopSignal, stopped};
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 
 /// How long one pattern is worked on before the next one has its turn.
 const SLICE: Duration = Duration::from_millis(5);
@@ -311,7 +311,7 @@ pub(super) async fn run(
             while goes_on {
                 let (patterns, clock) = (Arc::clone(&patterns), Arc::clone(&clock));
                 let image = metadata.cluster();
-                goes_on = aside(move || patterns.work(&image, &*clock)).await.unwrap_or(false);
+                goes_on = on_blocking_thread(move || patterns.work(&image, &*clock)).await.unwrap_or(false);
             }
         }
     };

@@ -112,7 +112,7 @@ async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topi
 /// Removes what the topics hold. What takes long goes on behind the response.
 async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
     let broker = Arc::clone(broker);
-    let removal = supervisor::aside(move || broker.catalog.discard_topics(&deleted));
+    let removal = supervisor::on_blocking_thread(move || broker.catalog.discard_topics(&deleted));
     // Nobody but the next start has to know whether it was done.
     let _ = waiting(tokio::time::timeout(REMOVAL_PATIENCE, removal)).await;
 }

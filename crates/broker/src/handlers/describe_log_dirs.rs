@@ -20,7 +20,7 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::cordon::absolute;
 use crate::metadata::{ClusterImage, MetadataError, Topic};
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 
 /// Partitions of topics that the client asks for; no entry: not at all.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;
@@ -51,7 +51,7 @@ pub(crate) async fn handle(
         wanted
     });
     let of_work = Arc::clone(broker);
-    let results = aside(move || describe(&of_work, wanted.as_ref())).await;
+    let results = on_blocking_thread(move || describe(&of_work, wanted.as_ref())).await;
     match results.ok_or(MetadataError::Stopping) {
         Ok(results) => DescribeLogDirsResponse { results, ..Default::default() },
         Err(failed) => {

@@ -48,7 +48,7 @@ use super::node::{NodeImage, log_dirs};
 use super::proposal::{MetadataLog, Proposal};
 use super::records::{Head, to_json};
 use crate::cordon::Cordon;
-use crate::supervisor::aside;
+use crate::supervisor::on_blocking_thread;
 
 /// Name of the lock file in the directory.
 const LOCK_FILE: &str = "lock";
@@ -430,7 +430,7 @@ impl MetadataLog for Store {
             let ended = self.change(|draft| proposal.draft(draft));
             proposal.end(ended);
         };
-        Box::pin(async move { _ = aside(work).await })
+        Box::pin(async move { _ = on_blocking_thread(work).await })
     }
 }
 

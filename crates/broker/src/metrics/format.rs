@@ -1,12 +1,12 @@
-//! The two text formats that a scrape is answered in, and which one a client asks for.
+//! The two text formats in which a scrape is answered, and the choice between them.
 //!
 //! The registry writes `OpenMetrics`. The older text format of Prometheus is made of that: the lines of samples are the
-//! same in both, and what describes them differs. Guarantees that nobody gets `OpenMetrics` who has not named it.
+//! same in both, and the lines that describe them differ. Guarantees that only a client that names `OpenMetrics` gets it.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Prometheus's text format 0.0.4, which everything reads.
+    /// Prometheus's text format 0.0.4, which every scraper reads.
     Classic,
     /// `OpenMetrics` 1.0.0.
     OpenMetrics,
@@ -21,7 +21,7 @@ impl Format {
         }
     }
 
-    /// What an `Accept` header asks for: `OpenMetrics` if it is named and plain text is not liked better.
+    /// The format that an `Accept` header asks for: `OpenMetrics` if it is named and plain text is not preferred.
     pub(crate) fn accepted(accept: &str) -> Self {
         let quality =
             |name: &str| accept.split(',').filter_map(|range| quality_of(range, name)).fold(0.0, f32::max);
@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// How much a media range of this name is liked, 0 to 1.
+/// The weight of a media range of this name, 0 to 1.
 fn quality_of(range: &str, name: &str) -> Option<f32> {
     let mut parts = range.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case(name) {
@@ -40,8 +40,8 @@ fn quality_of(range: &str, name: &str) -> Option<f32> {
     Some(weight.map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0)))
 }
 
-/// The classic form of an `OpenMetrics` exposition: counters are described under the names of their samples, and units
-/// and the end are not told.
+/// The classic form of an `OpenMetrics` exposition: counters are described under the names of their samples; units
+/// and the end marker are left out.
 pub(super) fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_for_those_who_ask_for_it() {
+    fn open_metrics_is_given_only_on_request() {
         let scraper = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,\
             text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         for (accept, format) in [
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_form_names_counters_as_their_samples_and_has_no_units() {
+    fn classic_form_names_counters_as_samples_and_has_no_units() {
         let open = "\
 # HELP a_bytes Bytes.
 # TYPE a_bytes counter

@@ -1,7 +1,7 @@
-//! What the server counts, and how it is shown to Prometheus.
+//! The server's counts, and their exposition for Prometheus.
 //!
-//! Owns the registry and the metrics that are counted as things happen; what is read at a scrape (logs, groups)
-//! comes from the collectors of [`crate::scrape`]. Each name is registered once, with its description.
+//! Owns the registry and the metrics that are counted as things happen. Values that are read at a scrape (logs, groups)
+//! come from the collectors of [`crate::scrape`]. Each name is registered once, with its description.
 
 mod format;
 mod process;

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 /// Ticks per second of `/proc/self/stat`: fixed at 100 on Linux's user interface.
 const CLOCK_TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the kernel says of this process.
+/// The kernel's figures of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProcessFigures {
     pub(super) cpu_seconds: f64,
@@ -13,7 +13,7 @@ pub(super) struct ProcessFigures {
     pub(super) open_files: u64,
 }
 
-/// Reads the figures; what cannot be read (no /proc) stays 0.
+/// Reads the figures; a figure that cannot be read (no /proc) stays 0.
 pub(super) fn figures() -> ProcessFigures {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_name_with_brackets_and_spaces_does_not_move_the_fields() {
+    fn fields_are_found_behind_a_name_with_brackets_and_spaces() {
         let stat = "42 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(resident_bytes("100 3 1"), Some(3 * rustix::param::page_size() as u64));

@@ -44,8 +44,9 @@ use crate::partitions::Durability;
 use crate::partitions::{Waiter, Waiters};
 use crate::start_error::StartError;
 
-/// The error text for clients that produce to a mount that takes no records.
-pub(crate) const READ_ONLY: &str = "The topic is a queue of this machine that is mounted read-only: who appends to it does so where it lies.";
+/// The error text for clients that produce to a mount without `:rw`.
+pub(crate) const READ_ONLY: &str = "The topic is a queue that is mounted read-only: processes on the server's machine \
+                                    append to it. A mount with :rw lets clients produce, too.";
 
 /// Bytes of one answer of a mounted partition, unless the first batch has more.
 const READ_BYTES_MAX: usize = 4 << 20;

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
-use super::crowd::Standing;
+use super::admission::Standing;
 use super::dispatch::{Dispatch, Records, Response, Staged};
 use super::limits::{Closed, ConnectionLimits, TICK};
 use super::pipeline::{Pipeline, Reservation, not_kept};

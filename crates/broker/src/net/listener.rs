@@ -13,8 +13,8 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, yield_now};
 
+use super::admission::{ConnectionBounds, ConnectionCounts, Counted, Refused};
 use super::connection::Connection;
-use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
 use super::dispatch::Dispatch;
 use super::limits::{Closed, ConnectionLimits};
 use crate::context::ConnectionInfo;

@@ -1,8 +1,8 @@
-//! Who waits until records of a partition are as durable as its level asks.
+//! The acks of a partition's staged batches, which wait until the records are as durable as its level asks.
 //!
-//! A batch is *staged* first: it has its offsets, and its place in the order of all. Whoever staged it asks how it
-//! stands, and if that is not decided yet leaves an [`Acknowledge`] behind. Those are told from whatever thread moves
-//! the watermarks, so what they do there must be short and must not wait.
+//! A batch is *staged* first: it has its offsets, and its place in the order of all. The request that staged it asks for
+//! its outcome, and leaves an [`Acknowledge`] behind if that is not decided yet. The thread that moves the watermarks calls
+//! it, so it must be short and must not wait.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,13 +20,13 @@ use riverrun_types::Acks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotDurable;
 
-/// Is told once what came of a staged batch.
+/// Receives the outcome of a staged batch, once.
 pub(crate) trait Acknowledge: Send + Sync + fmt::Debug {
     /// The batch that was registered under `ticket` is as durable as it has to be, or never will be.
     fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>);
 }
 
-/// Entries of targets that are gone are looked for once there are so many.
+/// With so many entries those of targets that are gone are looked for.
 const CLEARED_FROM: usize = 64;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Entry {
     staged: Appended,
     acks: Acks,
     ticket: u64,
-    /// Gone once its client waits no longer.
+    /// Gone once the client's request waits no longer.
     target: Weak<dyn Acknowledge>,
 }
 
@@ -42,7 +42,7 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Entries {
     queue: VecDeque<Entry>,
-    /// How many were left when those of targets that are gone were taken out.
+    /// The length of the queue when entries of targets that are gone were last taken out.
     left: usize,
 }
 
@@ -59,9 +59,9 @@ impl Entries {
     }
 }
 
-/// The waiting ones of one partition.
+/// The waiting acks of one partition.
 ///
-/// Invariants: `entries` are in the order of their offsets. Those of targets that are gone are about as many as the
+/// Invariants: `entries` are in the order of their offsets. Entries of targets that are gone are about as many as the
 /// others at most, or a few, so that a producer that resends and does not wait adds nothing while nothing becomes
 /// durable.
 #[derive(Debug, Default)]
@@ -69,17 +69,17 @@ pub(super) struct AckQueue {
     entries: Mutex<Entries>,
 }
 
-/// What came of a staged batch, if that is decided.
+/// The outcome of a staged batch, if it is decided.
 pub(super) type Decision = Option<Result<(), NotDurable>>;
 
 impl AckQueue {
-    /// Has `target` told, as long as it is there. Whoever calls this calls [`Self::decide`] after it with what is known
-    /// after it, because watermarks may have moved in between.
+    /// Calls `target` with the outcome, if it still exists then. The caller calls [`Self::decide`] afterwards with the
+    /// watermarks of then, which may have moved in between.
     pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Weak<dyn Acknowledge>) {
         self.entries.lock().push(Entry { staged, acks, ticket, target });
     }
 
-    /// Tells those of whom it is decided, from the front on to the first of whom it is not.
+    /// Tells the outcomes that are decided, from the front up to the first that is not.
     pub(super) fn decide(&self, judge: impl Fn(Appended, Acks) -> Decision) {
         let mut is_last = false;
         while !is_last {
@@ -89,7 +89,7 @@ impl AckQueue {
             else {
                 return;
             };
-            // Who comes after that decides for himself.
+            // An entry that is pushed after that is decided by its own caller.
             is_last = entries.queue.is_empty();
             drop(entries);
             if let Some(target) = entry.target.upgrade() {
@@ -98,7 +98,7 @@ impl AckQueue {
         }
     }
 
-    /// Tells all of whom it is decided, wherever they stand: losses do not come in the order of offsets.
+    /// Tells all outcomes that are decided, wherever they stand: losses do not come in the order of offsets.
     pub(super) fn decide_all(&self, judge: impl Fn(Appended, Acks) -> Decision) {
         let mut told = Vec::new();
         self.entries.lock().queue.retain(|entry| match judge(entry.staged, entry.acks) {
@@ -113,7 +113,7 @@ impl AckQueue {
         }
     }
 
-    /// Whether somebody waits.
+    /// Whether an ack waits.
     pub(super) fn any(&self) -> bool {
         !self.entries.lock().queue.is_empty()
     }
@@ -124,9 +124,9 @@ impl AckQueue {
     }
 }
 
-/// Waits for any number of staged batches, of one partition or of many.
+/// Waits for the outcomes of any number of staged batches, of one partition or of many.
 ///
-/// Invariants: `left` counts those that are registered and undecided.
+/// Invariants: `left` counts the batches that are registered and undecided.
 #[derive(Debug, Default)]
 pub(crate) struct AckWaiter {
     left: AtomicUsize,
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// What was told, in its order.
+    /// The outcomes that were told, in their order.
     #[derive(Debug, Default)]
     struct Told(Mutex<Vec<(u64, bool)>>);
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once_when_its_end_is_reached_whatever_the_order_of_coming() {
+    fn each_ack_is_told_once_its_end_is_reached() {
         let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
         for last in [3, 1, 2, 5] {
             queue.push(staged(last), Acks::All, last.unsigned_abs(), weak(&told));

@@ -1,6 +1,6 @@
 //! Hashes the ids of partitions, which are many and looked up for each batch.
 //!
-//! The server draws the topics' ids and counts the partitions itself, so nobody can choose ids that collide, and a
+//! The server draws the topics' ids and counts the partitions itself, so no client can choose ids that collide, and a
 //! multiplication for each eight bytes does.
 
 use std::hash::Hasher;
@@ -50,15 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_of_one_topic_and_first_partitions_of_many_are_spread() {
+    fn hashes_of_one_topic_and_of_first_partitions_are_spread() {
         let hasher = BuildHasherDefault::<IdHasher>::default();
         let id = |topic: u128, index| PartitionId { topic: TopicId(topic.to_be_bytes()), index };
         let ids: Vec<_> =
             (0..10_000).map(|index| id(7, index)).chain((8..10_008).map(|n| id(n, 0))).collect();
-        // What the table looks at: the lowest bits for the place, the highest for a first comparison.
+        // The bits that the table looks at: the lowest for the place, the highest for a first comparison.
         for part in [|hash: u64| hash & 0xffff, |hash: u64| hash >> 48] {
             let found: HashSet<u64> = ids.iter().map(|id| part(hasher.hash_one(id))).collect();
-            // As many as 20,000 balls hit of 65,536 places, about.
+            // About the number of 65,536 places that 20,000 balls hit.
             assert!((16_500..18_500).contains(&found.len()), "{}", found.len());
         }
     }

@@ -1,9 +1,9 @@
 //! Live partitions: a log, its high watermark, the fetches that wait for it, and the acks that wait for durability.
 //!
-//! A partition is opened when it is first touched and closed when it has been idle; one that nobody touches
-//! costs nothing here. Readers see nothing above the high watermark, and nobody is acked above the ack offset; both
-//! follow from the log's watermarks, by [`visible_offset`] and [`ack_offset`]: what is visible from the level that the log
-//! has reached, and what is acked from the one that it promises, which may still have to be reached.
+//! A partition is opened when it is first touched and closed when it has been idle; one that is not touched costs nothing
+//! here. Readers see nothing above the high watermark, and no producer is acked above the ack offset. Both follow from the
+//! log's watermarks: [`visible_offset`] by the level that the log has reached, [`ack_offset`] by the level that it promises,
+//! which may still have to be reached.
 
 mod acks;
 mod id_hasher;
@@ -37,19 +37,19 @@ use crate::aside::without_the_thread;
 /// How far ahead partitions are prefetched: far enough for the memory, and not farther than the cache reaches.
 const PREFETCHED_AHEAD: usize = 6;
 
-/// The marks of a partition's other replicas: the leader is alone.
+/// The marks of a partition's other replicas: there are none.
 const NO_OTHERS: [Watermarks; 0] = [];
 
 /// One partition that is in use.
 ///
-/// Invariants: `high_watermark` never goes back and never passes the log end. The log tells this partition of every move
+/// Invariants: `high_watermark` never goes back and never passes the log end. The log notifies this partition of every move
 /// of its watermarks.
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) id: PartitionId,
     pub(crate) log: Arc<PartitionLog>,
     high_watermark: AtomicI64,
-    /// Nobody knows whether its topic is still there: nothing is taken, and nothing acked, any more.
+    /// It is unknown whether the topic still exists: nothing more is taken, and nothing acked.
     is_withdrawn: AtomicBool,
     waiters: Waiters,
     acks: AckQueue,
@@ -64,8 +64,8 @@ impl Partition {
         Ok(Self { id, log, high_watermark, is_withdrawn: AtomicBool::new(false), waiters, acks })
     }
 
-    /// Batches of these partitions come soon, in this order: what they need of one of the next is brought near, so that
-    /// nobody waits for each. To be called for each.
+    /// Brings into the cache what the next batches' partitions need, so that no batch waits for it. `coming` tells the
+    /// partitions of the coming batches, in this order. To be called for each batch.
     pub(crate) fn prefetch_next<'p>(coming: impl Fn(usize) -> Option<&'p Self>) {
         if let Some(partition) = coming(2 * PREFETCHED_AHEAD) {
             partition.log.prefetch();
@@ -75,8 +75,8 @@ impl Partition {
         }
     }
 
-    /// Gives whole batches their place in the log. They are neither written nor acked by that: [`Self::write_staged`]
-    /// comes next, and [`Self::outcome`] tells how they stand.
+    /// Gives whole batches their place in the log. That neither writes nor acks them: [`Self::write_staged`] comes next, and
+    /// [`Self::outcome`] tells what became of them.
     pub(crate) fn append(&self, batches: BytesMut, options: AppendOptions) -> Result<Appended, AppendError> {
         if self.is_withdrawn() {
             return Err(AppendError::Storage(LogError::Closed));
@@ -84,23 +84,23 @@ impl Partition {
         self.log.append(batches, options)
     }
 
-    /// Writes what is staged, if writing it is not the journal's work, or leaves it to the log dir's writer: when it is in the
+    /// Writes staged records that the journal does not write, or leaves them to the log dir's writer. Once they are in the
     /// log, [`Self::outcome`] tells.
     pub(crate) fn write_staged(&self) -> Result<(), LogError> {
         self.log.leave_staged()
     }
 
-    /// How a staged batch stands; `None`: that is not decided yet.
+    /// The outcome of a staged batch; `None`: it is not decided yet.
     pub(crate) fn outcome(&self, staged: Appended, acks: Acks) -> Option<Result<(), NotDurable>> {
         self.judge()(staged, acks)
     }
 
-    /// Has `target` told under `ticket` when it is decided what comes of a staged batch; that may be at once.
-    /// A target that nobody else keeps is told nothing.
+    /// Calls `target` with `ticket` once the outcome of a staged batch is decided; that may be at once. A target that is
+    /// dropped before is not called.
     #[expect(clippy::needless_pass_by_value, reason = "callers hand in a clone of what they share")]
     pub(crate) fn await_ack(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
         self.acks.push(staged, acks, ticket, Arc::downgrade(&target));
-        // Whatever is not decided by now meets it in the queue when it is.
+        // An outcome that is decided after this call of `judge` finds the entry in the queue.
         match self.judge()(staged, acks) {
             None => {}
             Some(Ok(())) => self.acks.decide(self.judge()),
@@ -120,12 +120,12 @@ impl Partition {
         self.acks.len()
     }
 
-    /// The end of what readers may see.
+    /// The end offset of the records that readers may see.
     pub(crate) fn high_watermark(&self) -> Offset {
         Offset(self.high_watermark.load(Ordering::Acquire))
     }
 
-    /// What is known now of staged batches.
+    /// Decides staged batches by the watermarks and the level of now.
     fn judge(&self) -> impl Fn(Appended, Acks) -> Decision + use<'_> {
         // The watermarks first: a level that is reached after they were read holds for them, too.
         let marks = self.log.watermarks();
@@ -143,7 +143,7 @@ impl Partition {
         self.waiters.enroll(waiter);
     }
 
-    /// Wakes whoever waits, because the partition is going away.
+    /// Wakes all waiting fetches and fails all waiting acks, because the partition is going away.
     fn abandon(&self) {
         self.waiters.wake();
         self.acks.decide_all(|_, _| Some(Err(NotDurable)));
@@ -154,14 +154,14 @@ impl Partition {
         self.is_withdrawn.load(Ordering::Acquire)
     }
 
-    /// Nothing is acked when this returns, nor will be.
+    /// Nothing is acked when this returns, nor later.
     fn withdraw(&self) {
         // WITHDRAWN: published, before the lock of the acks is taken under which they are judged.
         self.is_withdrawn.store(true, Ordering::Release);
         self.acks.decide_all(self.judge());
     }
 
-    /// Whether somebody waits for something to happen here.
+    /// Whether a fetch or an ack waits here.
     fn is_awaited(&self) -> bool {
         self.waiters.any() || self.acks.any()
     }
@@ -171,7 +171,7 @@ impl LogObserver for Partition {
     fn advanced(&self) {
         let marks = self.log.watermarks();
         let visible = visible_offset(self.log.level_reached(), marks, &NO_OTHERS);
-        // Visible before it is acked, so that a producer reads what it was told is there.
+        // Visible before it is acked, so that a producer can read its record once it has the ack.
         if self.high_watermark.fetch_max(visible.0, Ordering::AcqRel) < visible.0 {
             self.waiters.wake();
         }
@@ -183,7 +183,7 @@ impl LogObserver for Partition {
     }
 }
 
-/// What is needed to open a partition that is not open yet.
+/// The facts that open a partition which is not open yet.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct Placement {
@@ -209,13 +209,13 @@ pub(crate) struct Durability {
 
 /// The partitions in use.
 ///
-/// Invariants: at most one [`Partition`] lives for a [`PartitionId`], so that there is one high watermark. Of topics that
-/// are `withdrawn` all partitions are that are in use, and none comes into use.
+/// Invariants: at most one [`Partition`] lives for a [`PartitionId`], so that there is one high watermark. All partitions in
+/// use of `withdrawn` topics are withdrawn, and no other one of them comes into use.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     logs: Arc<LogStore>,
     open: RwLock<HashMap<PartitionId, Arc<Partition>, BuildHasherDefault<IdHasher>>>,
-    /// Looked at, and added to, under the lock of `open` alone.
+    /// Read and extended only under the lock of `open`.
     withdrawn: Mutex<BTreeSet<TopicId>>,
 }
 
@@ -229,7 +229,7 @@ impl Partitions {
         self.open.read().get(&id).cloned()
     }
 
-    /// Has brought near what finds partitions of a topic and what they begin with.
+    /// Brings partitions of a topic into the cache: their entries in the table, and their beginnings.
     pub(crate) fn prefetch(&self, topic: TopicId, indexes: impl Iterator<Item = i32>) {
         let open = self.open.read();
         for index in indexes {
@@ -239,10 +239,10 @@ impl Partitions {
         }
     }
 
-    /// The partition, opened (and recovered, if it must be) at the first touch. Two callers at once share one
-    /// recovery, which is the log's business, and one of the two partitions made here, before either is used.
+    /// The partition, opened (and recovered, if it must be) at the first touch. Two callers at once share one recovery, which
+    /// is the log's, and one of the two partitions made here, before either is used.
     ///
-    /// `find` gives its log the options that it has now: the caller's may be older than what the log was told meanwhile.
+    /// `find` gives the log its options of now: the caller's may be older than those that the log has got meanwhile.
     pub(crate) fn open_in(
         &self,
         id: PartitionId,
@@ -261,7 +261,7 @@ impl Partitions {
         drop(open);
         let observer: Weak<Partition> = Arc::downgrade(&partition);
         partition.log.observe(observer);
-        // What moved before the log knew whom to tell.
+        // Catches up with moves of the watermarks before the log had its observer.
         partition.advanced();
         Ok(partition)
     }
@@ -280,8 +280,8 @@ impl Partitions {
         find: impl FnOnce(&LogStore) -> Result<Arc<PartitionLog>, LogError>,
     ) -> Result<Partition, LogError> {
         let open = || Partition::new(id, find(&self.logs)?);
-        // Of a new partition it is a matter of microseconds. Where the disk may be waited for, other connections' work moves
-        // to another thread meanwhile.
+        // A new partition opens in microseconds. Where the disk may be waited for, other connections' work moves to another
+        // thread meanwhile.
         let is_slow = self.logs.may_open_slowly(id, dir);
         if is_slow { without_the_thread(open) } else { open() }
     }
@@ -291,14 +291,14 @@ impl Partitions {
         self.open.read().values().cloned().collect()
     }
 
-    /// Forgets a partition whose topic was deleted; what waits for it is woken and finds it gone.
+    /// Forgets a partition whose topic was deleted. Fetches that wait for it are woken and find it gone.
     pub(crate) fn remove(&self, id: PartitionId) {
         if let Some(partition) = self.open.write().remove(&id) {
             partition.abandon();
         }
     }
 
-    /// Takes, and acks, nothing more of topics that may be gone after the next start, which has to come soon.
+    /// Takes and acks nothing more of topics that may be gone after the next start, which has to come soon.
     pub(crate) fn withdraw(&self, topics: &[TopicId]) {
         let open = self.open.write();
         self.withdrawn.lock().extend(topics);
@@ -310,7 +310,7 @@ impl Partitions {
         }
     }
 
-    /// Forgets those that only this table holds; the log store closes their files when it finds them idle.
+    /// Forgets partitions that only this table holds; the log store closes their files when it finds them idle.
     pub(crate) fn release_unused(&self) {
         self.open.write().retain(|_, partition| Arc::strong_count(partition) > 1 || partition.is_awaited());
     }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_topic_that_is_withdrawn_nothing_is_acked_whether_it_waits_or_comes_or_was_there_before() {
+    fn withdrawn_topic_acks_nothing() {
         let sim = SimEnv::new(1);
         let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
         let partitions = Partitions::new(Arc::new(logs));
@@ -365,7 +365,7 @@ mod tests {
         partition.expect_ack(staged, Acks::All, 7, &waiter);
         partitions.withdraw(&[placement(0).id.topic]);
         assert!(waiter.has_failed(7), "it waits");
-        // What was staged is stored all the same.
+        // The staged batch is stored all the same.
         partition.write_staged().unwrap();
         partition.advanced();
         assert_eq!(partition.outcome(staged, Acks::Leader), Some(Err(NotDurable)));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_a_start_has_found_holds_up_no_other_connection_when_it_is_touched_first() {
+    fn first_touch_of_a_log_holds_up_no_other_connection() {
         let sim = SimEnv::new(1);
         let start = || {
             let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
@@ -411,14 +411,14 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_for_which_another_one_must_be_closed_holds_up_no_other_connection() {
+    fn closing_one_partition_for_another_holds_up_no_connection() {
         let sim = SimEnv::new(1);
         let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim))));
         let first = partitions.open(&placement(0)).unwrap();
         append(&first).unwrap();
         first.write_staged().unwrap();
         let (tell, told) = sync_channel(1);
-        // Of the checkpoint without which the first one cannot be closed.
+        // The sync of the checkpoint without which the first one cannot be closed.
         sim.fs.during_next_sync(move || told.recv_timeout(PATIENCE).expect("the other connection waits"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         runtime.block_on(async move {

@@ -1,9 +1,10 @@
 //! Fetches that wait for a partition to advance.
 //!
-//! Whoever makes a partition advance is not to pay for the crowd that waits there: it wakes a few, and of each source that has
-//! more a few of these, one where the sources are many. The others of a source are woken by its own fetches, two by each when it comes to its turn or is given
-//! up. So a crowd of one source is woken as fast as that source gets on, and those of other sources do not wait for it. Where
-//! connections have to wait for their turn, those of the crowd come after others, as [`wake_crowd`] says.
+//! The thread that makes a partition advance must not pay for the whole crowd that waits there. It wakes a few fetches, and
+//! of each source that has more a few of these, one where the sources are many. The others of a source are woken by its own
+//! fetches: each wakes two when its turn comes or it is given up. So the crowd of a source is woken as fast as that source
+//! gets on, and fetches of other sources do not wait for it. Where connections have to wait for their turn, those of the
+//! crowd come after others ([`wake_crowd`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,15 +15,15 @@ use tokio::sync::Notify;
 use crate::flow::source::Source;
 use crate::flow::turns::wake_crowd;
 
-/// Fetches that are woken by whoever makes the partition advance, whatever their source: a few microseconds.
+/// Fetches of any source that the thread which makes the partition advance wakes: a few microseconds.
 const FIRST_MAX: usize = 32;
-/// Fetches of all other sources that are woken so beside these, unless one of each are more.
+/// Fetches of all other sources that it wakes beside these, unless there are more sources: then one of each.
 const OTHERS_MAX: usize = 64;
-/// Of each source at most.
+/// Fetches of each source at most, of these.
 const OF_SOURCE_MAX: usize = 4;
-/// Fetches that one which was woken wakes in turn.
+/// Fetches that a woken fetch wakes in turn.
 const WOKEN_BY_EACH: usize = 2;
-/// Entries that are looked at when one is added: more than one, so that those of fetches that are gone do not add up.
+/// Entries that are looked at when one is added: more than one, so that entries of fetches that are gone do not add up.
 const LOOKED_AT: usize = 2;
 /// Entries of fetches that are gone which are taken out in one go.
 const TRIMMED_MAX: usize = 64;
@@ -32,7 +33,7 @@ const TRIMMED_MAX: usize = 64;
 pub(crate) struct Waiter {
     source: Source,
     woken: Notify,
-    /// Those that are to be woken by it, of each partition that has woken it.
+    /// The fetches that it is to wake, of each partition that has woken it.
     others: Mutex<Vec<Arc<Others>>>,
 }
 
@@ -67,7 +68,7 @@ impl Drop for Waiter {
     }
 }
 
-/// Wakes the next of these, if there is one, and has it wake more of them.
+/// Wakes the next of `others`, if there is one, and has it wake more of them.
 fn wake_next(others: &Arc<Others>) {
     let next = || others.lock().pop();
     while let Some(waiter) = next() {
@@ -87,7 +88,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// Takes out what is gone of the next few.
+    /// Looks at the next few entries and takes out those of fetches that are gone.
     fn look(&mut self) {
         for _ in 0..LOOKED_AT {
             let Some(waiter) = self.waiters.get(self.looked_at) else {
@@ -102,7 +103,7 @@ impl Entries {
         }
     }
 
-    /// Takes out what is gone at the end; answers whether there are more.
+    /// Takes out the last entries if their fetches are gone; answers whether others are left.
     fn trim(&mut self) -> bool {
         let is_gone = |waiter: &Weak<Waiter>| waiter.strong_count() == 0;
         let gone = self.waiters.iter().rev().take(TRIMMED_MAX).take_while(|waiter| is_gone(waiter)).count();
@@ -111,7 +112,7 @@ impl Entries {
     }
 }
 
-/// Invariants: `first` has [`FIRST_MAX`] at most, and the crowd has a source only if some of it are in it.
+/// Invariants: `first` has [`FIRST_MAX`] at most, and each source in the crowd has entries.
 #[derive(Debug, Default)]
 struct Enrolled {
     first: Entries,
@@ -140,7 +141,7 @@ impl Waiters {
         of_source.waiters.push(Arc::downgrade(waiter));
     }
 
-    /// Has all woken and forgets them: whoever still waits enrolls again for its next look.
+    /// Wakes all and forgets them: a fetch that still waits enrolls again for its next look.
     pub(crate) fn wake(&self) {
         let mut enrolled = self.enrolled.lock();
         for waiter in enrolled.first.waiters.drain(..) {
@@ -160,7 +161,7 @@ impl Waiters {
         }
     }
 
-    /// Whether a live fetch waits, as far as a short look tells: it may be one that has gone a moment ago.
+    /// Whether a live fetch waits, by a short look: it may be one that has gone a moment ago.
     pub(crate) fn any(&self) -> bool {
         let mut enrolled = self.enrolled.lock();
         let Enrolled { first, crowd } = &mut *enrolled;
@@ -189,7 +190,7 @@ mod tests {
         all
     }
 
-    /// Takes out those that are woken, and has them wake others.
+    /// Takes out the woken ones, and has them wake others.
     fn take_woken(crowd: &mut Vec<Arc<Waiter>>) -> usize {
         let before = crowd.len();
         let woken: Vec<_> = crowd.iter().map(|waiter| waiter.woken().now_or_never().is_some()).collect();
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_of_each_source_are_woken_at_once_and_they_wake_the_others() {
+    fn few_of_each_source_are_woken_and_wake_the_others() {
         let waiters = Waiters::default();
         let mut first = crowd(&waiters, 1, FIRST_MAX);
         let (mut many, mut few) = (crowd(&waiters, 1, 10_000), crowd(&waiters, 2, 3));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_woken_and_given_up_wake_the_others_too() {
+    fn woken_fetch_that_is_given_up_wakes_the_others() {
         let waiters = Waiters::default();
         let _first = crowd(&waiters, 1, FIRST_MAX);
         let mut many = crowd(&waiters, 1, 1000);

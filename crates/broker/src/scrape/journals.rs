@@ -1,4 +1,4 @@
-//! Metrics of the journals and of the write cache, read from the live server at each scrape. A journal is told by its
+//! Metrics of the journals and of the write cache, read from the live server at each scrape. A journal is named by its
 //! directory.
 
 use std::fmt;
@@ -181,7 +181,7 @@ fn put_times(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Resul
     Ok(())
 }
 
-/// Upper bounds in seconds with what was counted below each and not below the one before.
+/// The histogram's buckets: the upper bound in seconds, and the count of the bucket alone.
 fn buckets(histogram: &TimeHistogram) -> Vec<(f64, u64)> {
     let bound = |bucket| TimeHistogram::bound_us(bucket).map_or(f64::INFINITY, seconds);
     histogram.buckets.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count)).collect()

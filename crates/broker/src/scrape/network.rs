@@ -1,6 +1,6 @@
 //! Metrics of what waits on the network's side, read from the live server at each scrape: memory that requests and
-//! responses hold, large requests that wait for some, those that are checked or worked on aside, and connections that wait
-//! for their turn.
+//! responses hold, large requests that wait for some, requests that are checked or worked on aside, and connections that
+//! wait for their turn.
 
 use std::fmt;
 use std::sync::Weak;
@@ -72,7 +72,7 @@ impl Collector for NetworkCollector {
     }
 }
 
-/// What requests with much to do have, and wait for.
+/// Requests with much to do: those that are worked on and those that wait, and their memory.
 fn encode_aside(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {
     let Some(places) = broker.aside.get() else { return Ok(()) };
     let gauge = |value: usize| [(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];

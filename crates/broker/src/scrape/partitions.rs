@@ -1,7 +1,7 @@
-//! What is read of partitions and groups at each scrape.
+//! Metrics of partitions and groups, read from the live server at each scrape.
 //!
-//! All partitions that have data are shown, in use or not. A scrape opens none of them: of one that is not in use it
-//! tells what the log store remembers.
+//! All partitions that have data are shown, in use or not. A scrape opens none of them: a partition that is not in use is
+//! shown as the log store remembers it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,7 +49,7 @@ struct Shown {
     size_bytes: u64,
     log_start: Offset,
     high_watermark: Offset,
-    /// None of a mounted queue that takes no records from clients: each appender has its own.
+    /// `None` for a mounted queue that takes no records from clients: each appender has its own.
     durability: Option<Durability>,
 }
 
@@ -160,16 +160,16 @@ pub(super) fn put(
     Ok(())
 }
 
-/// What groups lag behind.
+/// The lag of groups.
 #[derive(Default)]
 struct Lag {
     known: Series,
-    /// Groups of which it is not known, or not all.
+    /// Groups whose lag is not known, or not all of it.
     unknown: Series,
 }
 
-/// High watermark less committed offset, for the groups whose shards are loaded. A partition that is not shown has
-/// nothing to lag behind. A group with which a request has much to do is not looked at meanwhile, and named instead.
+/// High watermark less committed offset, for the groups whose shards are loaded. A partition that is not shown has no lag.
+/// A group that is lent is not looked at, and counts as unknown.
 fn group_lag(broker: &Broker, image: &ClusterImage, shown: &[Shown]) -> Lag {
     let by_id: HashMap<PartitionId, &Shown> =
         shown.iter().map(|partition| (partition.id, partition)).collect();
@@ -187,7 +187,7 @@ fn group_lag(broker: &Broker, image: &ClusterImage, shown: &[Shown]) -> Lag {
         let unknown = slice.lent.iter().map(|group_id| (vec![("group", group_id.to_string())], 1));
         lag.unknown.extend(unknown);
     });
-    // Two slices may have seen it.
+    // Two slices may have seen the same group.
     lag.unknown.dedup();
     lag
 }

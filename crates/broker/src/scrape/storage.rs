@@ -1,4 +1,4 @@
-//! Metrics of the disks, read from the live server at each scrape: how the log dirs are.
+//! Metrics of the disks, read from the live server at each scrape: the state of the log dirs.
 
 use std::fmt;
 use std::sync::Weak;

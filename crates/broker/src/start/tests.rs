@@ -43,7 +43,7 @@ fn append(broker: &Broker, topic: &Arc<Topic>) {
     }
 }
 
-/// A record as it comes from a client; its offset.
+/// Appends a record as it comes from a client, and returns its offset.
 fn append_to(broker: &Broker, topic: &Arc<Topic>, index: i32) -> Result<Offset, AppendError> {
     append_value(broker, topic, index, b"value")
 }
@@ -73,7 +73,7 @@ fn unknown(broker: &Broker) -> Vec<String> {
 }
 
 #[test]
-fn records_of_topics_that_the_metadata_does_not_know_are_kept_and_health_tells_the_way_out() {
+fn records_of_unknown_topics_are_kept_with_a_way_out() {
     let sim = SimEnv::new(1);
     let mut broker = start(&sim);
     let (kept, lost) = (create(&broker, "kept"), create(&broker, "lost"));
@@ -100,7 +100,7 @@ fn records_of_topics_that_the_metadata_does_not_know_are_kept_and_health_tells_t
 }
 
 #[test]
-fn what_the_journal_has_of_a_deleted_topic_is_no_trouble_and_is_forgotten_once_the_journal_has_got_on() {
+fn journal_records_of_a_deleted_topic_are_no_trouble() {
     let sim = SimEnv::new(1);
     let mut broker = start(&sim);
     let (kept, gone) = (create(&broker, "kept"), create(&broker, "gone"));
@@ -132,7 +132,7 @@ fn damage_journal(sim: &SimEnv) {
 }
 
 #[test]
-fn a_damaged_journal_file_stops_a_start_only_if_the_server_was_not_stopped_in_order() {
+fn damaged_journal_stops_a_start_only_after_a_crash() {
     let sim = SimEnv::new(1);
     let broker = start(&sim);
     let topic = create(&broker, "kept");
@@ -189,7 +189,7 @@ fn ended(is_killed: bool) -> (SimEnv, TopicId) {
 }
 
 #[test]
-fn a_start_passes_a_bad_sector_in_any_of_its_files_or_names_it_with_a_way_out() {
+fn start_passes_a_bad_sector_or_names_the_file_and_a_way_out() {
     let mut refused = vec![];
     for is_killed in [false, true] {
         let files = files_below(&ended(is_killed).0, Path::new("/data"));
@@ -226,14 +226,14 @@ fn a_start_passes_a_bad_sector_in_any_of_its_files_or_names_it_with_a_way_out() 
             }
         }
     }
-    // After a stop in order, all that says that nothing in it is needed has to be gone.
+    // After a stop in order, a start fails only if everything is gone that says that nothing in the journal is needed.
     let journal = PathBuf::from("/data/journal/00000000.journal");
     let refusals = [(false, false), (true, true), (true, false)];
     assert_eq!(refused, refusals.map(|(is_killed, is_one)| (journal.clone(), is_killed, is_one)));
 }
 
 #[test]
-fn what_keeps_a_server_from_listening_is_told_by_its_kind() {
+fn bind_error_says_the_reason_by_its_kind() {
     let told = |kind: io::ErrorKind| {
         let address = "127.0.0.1:80".to_owned();
         StartError::Bind { address, source: kind.into() }.to_string()
@@ -248,16 +248,16 @@ fn what_keeps_a_server_from_listening_is_told_by_its_kind() {
     assert!(!told(io::ErrorKind::Other).contains("another server"), "{}", told(io::ErrorKind::Other));
 }
 
-/// Starts with these journals, in order.
+/// Starts with these journals, in this order.
 fn start_with(sim: &SimEnv, journals: &str) -> Result<Arc<Broker>, String> {
     let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("journal.dirs", journals)]);
     open_broker(sim.env(), config.expect("valid")).map_err(|error| error.to_string())
 }
 
 #[test]
-fn a_start_without_one_of_two_journals_names_the_ways_out_and_they_are_some() {
+fn start_without_one_of_two_journals_names_ways_that_work() {
     let sim = SimEnv::new(1);
-    // In the place of a disk that is dead.
+    // Stands for a disk that is dead.
     sim.fs.open(Path::new("/dead"), OpenMode::CreateNew).expect("made");
     let broker = start_with(&sim, "/a,/b").expect("starts");
     let topic = create(&broker, "kept");
@@ -279,14 +279,14 @@ fn a_start_without_one_of_two_journals_names_the_ways_out_and_they_are_some() {
     assert!(broker.partition(&topic, 0).is_ok());
 }
 
-/// With everything on volumes of their own.
+/// Starts with the data, the journal and the log dir on volumes of their own.
 fn start_on_three_volumes(sim: &SimEnv) -> Arc<Broker> {
     let dirs = [("data.dir", "/data"), ("journal.dirs", "/journal"), ("log.dirs", "/logs")];
     open_broker(sim.env(), BrokerConfig::from_pairs(dirs).expect("valid")).expect("starts")
 }
 
 #[test]
-fn a_journal_whose_first_use_finds_no_space_in_the_metadata_waits_for_it_and_goes_on() {
+fn journal_waits_for_space_in_the_metadata_at_its_first_use() {
     let sim = SimEnv::new(1);
     let broker = start_on_three_volumes(&sim);
     let topic = create(&broker, "topic");
@@ -312,13 +312,13 @@ fn a_journal_whose_first_use_finds_no_space_in_the_metadata_waits_for_it_and_goe
 
 const PRODUCE: Option<i16> = Some(riverrun_protocol::ApiKey::Produce as i16);
 
-/// Whether a small request that goes there passes the gate before the write cache, of somebody who has sent nothing yet.
+/// Whether a small request of a source that has sent nothing yet passes the gate before the write cache.
 fn passes(broker: &Broker, places: impl FnOnce() -> Places) -> bool {
     broker.produce_gate.check(&broker.produce_gate.guest(Source::SOME), PRODUCE, 1, places).is_ok()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_room_in_the_write_cache_is_let_in_to_be_refused_once_there_is_no_space() {
+async fn request_waiting_for_the_cache_is_refused_on_a_full_disk() {
     let sim = SimEnv::new(1);
     let settings = [("data.dir", "/data"), ("write.cache.bytes", "8388608")];
     let broker = open_broker(sim.env(), BrokerConfig::from_pairs(settings).expect("valid")).expect("starts");
@@ -353,7 +353,7 @@ async fn who_waits_for_room_in_the_write_cache_is_let_in_to_be_refused_once_ther
 }
 
 #[test]
-fn the_reserve_of_a_small_volume_is_a_share_of_it_and_that_of_the_others_is_whole() {
+fn reserve_is_a_share_of_a_small_volume_only() {
     const MIB: u64 = 1 << 20;
     let sim = SimEnv::new(1);
     sim.fs.set_total_bytes("/small".as_ref(), 200 * MIB);
@@ -383,7 +383,7 @@ fn the_reserve_of_a_small_volume_is_a_share_of_it_and_that_of_the_others_is_whol
     assert_eq!(refused(9 * MIB), [true, true]);
 }
 
-/// The metadata's files.
+/// Copies the files of the metadata.
 fn copied_metadata(sim: &SimEnv) -> Vec<(PathBuf, Vec<u8>)> {
     let read = |path: PathBuf| {
         let bytes = read_whole(&*sim.fs, &path, 1 << 20).expect("readable");
@@ -406,7 +406,7 @@ fn put_back(sim: &SimEnv, copy: Vec<(PathBuf, Vec<u8>)>) {
 }
 
 #[test]
-fn a_lost_partition_that_is_added_again_is_led_above_what_the_journal_has_of_it() {
+fn partition_added_again_is_led_above_its_journal_records() {
     let sim = SimEnv::new(1);
     let broker = start(&sim);
     let topic = create(&broker, "t");

@@ -155,7 +155,7 @@ fn logs_are_closed_ahead_of_openings_and_others_are_left_alone() {
         let mut machine = crowded_machine(seed);
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
-        machine.store().on_crowd(move || _ = count.fetch_add(1, Ordering::Relaxed));
+        machine.store().on_surplus(move || _ = count.fetch_add(1, Ordering::Relaxed));
         let one_more = |machine: &Machine, index: i32| {
             machine.try_append_to(partition(index), &format!("record {index}"), ProducerStamp::NONE).unwrap();
         };

@@ -78,7 +78,7 @@ fn only_a_pass_without_records_waits_for_a_turn() {
 }
 
 #[test]
-fn what_may_meet_the_disk_is_read_until_enough_was_spent() {
+fn cold_partitions_are_read_until_enough_was_spent() {
     let costs = [
         (ReadEnd::WARM, Duration::ZERO, false),
         (proved(PROVED_BYTES_MAX - 1), COLD_TIME_MAX / 2, false),
@@ -163,7 +163,7 @@ fn a_pass_goes_around_from_what_was_postponed_first() {
     assert_eq!(order(4, 4, false), [0, 1, 2, 3], "there are fewer now");
     assert_eq!(order(2, 4, true), [0, 1, 2, 3], "a session knows by itself");
     assert_eq!(order(0, 0, false), [0; 0]);
-    // Where it begins, what it postpones, where the next one begins.
+    // The place where a pass begins, the places that it postpones, the place where the next pass begins.
     let table: [(usize, &[usize], Option<usize>); 5] = [
         (0, &[], None),
         (0, &[3, 1], Some(1)),

@@ -20,7 +20,7 @@ fn the_defaults_are_valid_and_loopback_only() {
 }
 
 #[test]
-fn every_definition_is_unique_documented_and_its_default_passes_its_own_check() {
+fn definitions_are_unique_documented_and_take_their_default() {
     let mut names = BTreeSet::new();
     for def in definitions().chain(TopicOptions::DEFINITIONS) {
         assert!(def.doc.trim().ends_with(['.', ')']), "{}: {}", def.name, def.doc);
@@ -53,7 +53,7 @@ fn the_bounds_of_every_range_reach_the_typed_configuration() {
 }
 
 #[test]
-fn the_level_of_a_topic_is_its_own_or_the_servers_or_the_counterpart_that_syncs() {
+fn level_of_a_topic_is_its_own_the_servers_or_one_that_syncs() {
     let level = |default: &str, name: &str, own: &[(&str, &str)]| {
         let config = BrokerConfig::from_pairs([("default.durability", default)]).expect("valid");
         let overrides = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -155,7 +155,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn topic_configs_are_checked_by_name_value_and_against_each_other() {
+fn topic_configs_are_checked_alone_and_against_each_other() {
     let config = BrokerConfig::default();
     let check = |pairs: &[(&str, &str)]| {
         let overrides = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -182,7 +182,7 @@ fn topic_configs_are_checked_by_name_value_and_against_each_other() {
 }
 
 #[test]
-fn a_stored_topic_config_that_is_no_longer_known_does_not_hide_the_others() {
+fn unknown_stored_topic_config_does_not_hide_the_others() {
     let config = BrokerConfig::default();
     let stored = [("retention.ms", "5"), ("gone.with.the.wind", "1"), ("segment.ms", "0")];
     let overrides = stored.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -191,7 +191,7 @@ fn a_stored_topic_config_that_is_no_longer_known_does_not_hide_the_others() {
 }
 
 #[test]
-fn the_journal_lies_in_the_data_directory_unless_it_is_told_otherwise() {
+fn journal_lies_in_the_data_directory_by_default() {
     let dirs = |pairs: &[(&str, &str)]| {
         BrokerConfig::from_pairs(pairs.iter().copied()).expect("valid").journal_dirs()
     };

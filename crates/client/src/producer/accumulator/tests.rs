@@ -1,20 +1,22 @@
-//! Buffer, requests, flush.
+//! Requests, lingering, flush.
 
+mod buffer;
+mod gone;
 mod history;
 mod order;
 
+use std::time::Duration;
+
 use futures_util::future::FutureExt as _;
 use proptest::prelude::*;
-use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, Offset, TopicId};
+use riverrun_types::{LeaderEpoch, NodeId, Offset, TopicId};
 
 use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::Delivery;
-use crate::producer::batch::BATCH_BYTES;
-use crate::producer::listener::{Callback, CompletedRecords, DeliveryListener, Tagging};
+use crate::producer::delivery::BatchPlace;
+use crate::producer::listener::Callback;
 use crate::producer::partitioner::partition_of_key;
-use crate::producer::topics::GONE_GRACE;
 
 const NODE: NodeId = NodeId(1);
 
@@ -129,22 +131,6 @@ fn a_batch_does_not_linger_when_the_partitioner_has_left_it() {
     }
 }
 
-#[tokio::test]
-async fn waiting_for_room_ends_the_linger_of_buffered_batches() {
-    // Enough for two batches, but not for another record of the second one's size.
-    let accumulator = accumulator(|options| options.buffer_bytes = 2 * BATCH_BYTES + 1260);
-    append(&accumulator, &record(0, 900));
-    assert_eq!(partitions(&drain(&accumulator)).len(), 1, "a full batch");
-    append(&accumulator, &record(1, 100));
-    assert_eq!(partitions(&drain(&accumulator)), [0; 0]);
-    let mut waiting = Box::pin(accumulator.reserve(150));
-    assert!(waiting.as_mut().now_or_never().is_none());
-    let batches = drain(&accumulator);
-    assert_eq!(partitions(&batches), [1]);
-    deliver(&accumulator, batches);
-    assert!(waiting.now_or_never().is_some());
-}
-
 #[test]
 fn sender_is_not_woken_with_the_maximum_in_flight() {
     let accumulator = accumulator(|_| {});
@@ -157,27 +143,6 @@ fn sender_is_not_woken_with_the_maximum_in_flight() {
     assert!(accumulator.wake.notified().now_or_never().is_none(), "the first goes alone");
     deliver(&accumulator, first);
     assert_eq!(partitions(&drain(&accumulator)), [0], "a returning batch lists its queue");
-}
-
-#[tokio::test]
-async fn room_is_given_back_in_lumps_while_senders_wait() {
-    const EACH: usize = BATCH_BYTES + 281;
-    let accumulator = accumulator(|options| options.buffer_bytes = 16 * (4 * EACH + 100));
-    for _ in 0..64 {
-        append(&accumulator, &record(0, 180));
-    }
-    let mut waiting = Box::pin(accumulator.reserve(1700));
-    assert!(waiting.as_mut().now_or_never().is_none());
-    for _ in 0..4 {
-        deliver(&accumulator, drain(&accumulator));
-        assert!(waiting.as_mut().now_or_never().is_none());
-    }
-    assert_eq!(accumulator.freed_bytes(), 4 * EACH);
-    deliver(&accumulator, drain(&accumulator));
-    assert_eq!(accumulator.freed_bytes(), 0, "a sixteenth of the buffer");
-    assert!(waiting.now_or_never().is_some());
-    deliver(&accumulator, drain(&accumulator));
-    assert_eq!(accumulator.freed_bytes(), 0, "no sender waits");
 }
 
 #[tokio::test]
@@ -290,110 +255,6 @@ fn a_leader_for_which_nothing_waits_any_more_is_left_alone() {
     assert_eq!(look(&accumulator, true, false, now + Duration::from_secs(3)).2, 0);
 }
 
-/// The batches found gone after metadata of the topic that was requested at a time.
-fn gone_by(accumulator: &Accumulator, told: &TopicInfo, asked_at: Instant) -> (Vec<Batch>, bool) {
-    accumulator.learn(told, 1, Some(asked_at));
-    accumulator.list_stalled();
-    let drained = look(accumulator, true, true, Instant::now()).0;
-    (drained.gone, drained.leaderless.contains("t"))
-}
-
-/// Fails the batches for partitions that are gone when it is time, and returns the partitions. The topic has this id
-/// and one partition.
-async fn fail_gone(accumulator: &Accumulator, id: TopicId) -> Vec<i32> {
-    let told = topic(id, &[NODE; 1]);
-    assert!(gone_by(accumulator, &told, Instant::now()).0.is_empty(), "a server may lag behind");
-    tokio::time::advance(GONE_GRACE).await;
-    let (gone, _) = gone_by(accumulator, &told, Instant::now());
-    let partitions = partitions(&gone);
-    for batch in gone {
-        accumulator.complete(batch, Err(ClientError::Closed), false);
-    }
-    partitions
-}
-
-fn has_no_partition_2(accumulator: &Accumulator) -> bool {
-    let appended = accumulator.append(&record(2, 1), TimestampMs(1), 1, &mut None);
-    matches!(appended, Ok(Appended::NoSuchPartition { count: 1, .. }))
-}
-
-#[tokio::test(start_paused = true)]
-async fn recreated_topic_with_fewer_partitions_is_filled_as_it_is() {
-    let accumulator = accumulator(|_| {});
-    let made = |number| TopicId([number; 16]);
-    accumulator.learn(&topic(made(1), &[NODE; 3]), 1, None);
-    append(&accumulator, &record(1, 1));
-    append(&accumulator, &record(2, 1));
-    accumulator.learn(&topic(made(1), &[NODE; 1]), 1, None);
-    assert_eq!(fail_gone(&accumulator, made(1)).await, [0; 0], "no topic loses a partition");
-    let mut last = topic(made(1), &[NODE; 3]);
-    last.partitions[..2].iter_mut().for_each(|partition| partition.leader = None);
-    accumulator.learn(&last, 1, None);
-    append(&accumulator, &RecordRef::new("t", b"v"));
-    accumulator.learn(&topic(made(2), &[NODE; 1]), 1, None);
-    // The last record's batch still has room.
-    append(&accumulator, &RecordRef::new("t", b"v"));
-    assert_eq!(fail_gone(&accumulator, made(2)).await, [1, 2]);
-    assert!(has_no_partition_2(&accumulator));
-    let keyless = RecordRef::new("t", &VALUE[..190]);
-    assert_eq!(partition_of_key(b"b", 3), 2);
-    for record in [keyless, keyless.with_key(b"b")].iter().cycle().take(20) {
-        append(&accumulator, record);
-        let batches = drain(&accumulator);
-        assert_eq!(partitions(&batches), [0]);
-        deliver(&accumulator, batches);
-    }
-    accumulator.learn(&topic(made(3), &[NODE; 3]), 1, None);
-    append(&accumulator, &record(2, 190));
-    assert!(partitions(&drain(&accumulator)).contains(&2), "it is there again");
-}
-
-#[tokio::test(start_paused = true)]
-async fn batch_for_a_gone_partition_is_not_retried() {
-    let accumulator = accumulator(|_| {});
-    accumulator.learn(&topic(TopicId([1; 16]), &[NODE; 3]), 1, None);
-    append(&accumulator, &record(2, 190));
-    let under_way = drain(&accumulator);
-    accumulator.learn(&topic(TopicId([2; 16]), &[NODE; 1]), 1, None);
-    for batch in under_way {
-        let error = ClientError::Server { code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message: None };
-        assert!(accumulator.handle_error(batch, error, Instant::now()));
-    }
-    assert_eq!(fail_gone(&accumulator, TopicId([2; 16])).await, [2]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn missing_partition_fails_only_by_metadata_after_the_grace() {
-    let accumulator = accumulator(|_| {});
-    let (before, behind) = (TopicId([1; 16]), topic(TopicId([2; 16]), &[NODE; 1]));
-    accumulator.learn(&topic(before, &[NODE; 3]), 1, None);
-    append(&accumulator, &record(1, 190));
-    append(&accumulator, &record(2, 190));
-    let mut asked_at = Instant::now();
-    for _ in 0..3 {
-        let (gone, asks) = gone_by(&accumulator, &behind, asked_at);
-        assert!(gone.is_empty() && asks, "each answer leads to the next question");
-        asked_at = Instant::now();
-        tokio::time::advance(GONE_GRACE / 3).await;
-    }
-    assert!(
-        gone_by(&accumulator, &behind, asked_at).0.is_empty(),
-        "an answer may have been on its way for long"
-    );
-    let (gone, _) = gone_by(&accumulator, &topic(behind.id, &[NODE; 2]), Instant::now());
-    assert_eq!(partitions(&gone), [2], "a server knows the other one by now");
-}
-
-/// The metadata may come from a server that lags behind.
-#[tokio::test(start_paused = true)]
-async fn without_topic_ids_batches_wait_for_missing_partitions() {
-    let accumulator = accumulator(|_| {});
-    append(&accumulator, &record(2, 190));
-    assert!(!accumulator.learn(&topic(TopicId::ZERO, &[NODE; 1]), 1, None), "it waits for a leader");
-    assert!(has_no_partition_2(&accumulator));
-    assert_eq!(fail_gone(&accumulator, TopicId::ZERO).await, [0; 0]);
-}
-
 /// Puts records without a key into batches of their own, each sent at once if its leader accepts it. Returns the
 /// partitions that they were sent to.
 fn spread(
@@ -458,91 +319,6 @@ fn a_look_says_whether_another_may_take_more() {
     assert!(first.more, "the second had no room in the request");
     let (second, ..) = look(&accumulator, true, true, now);
     assert_eq!((second.requests.len(), second.more), (1, false));
-}
-
-/// How many records of so many bytes have room at once, each with its share of a batch.
-fn records_with_room(accumulator: &Accumulator, bytes: usize) -> usize {
-    records_with_room_told(accumulator, bytes, || None::<Callback>)
-}
-
-/// The same with a callback or listener for each.
-fn records_with_room_told<W: Enlist>(
-    accumulator: &Accumulator,
-    bytes: usize,
-    mut waiter: impl FnMut() -> W,
-) -> usize {
-    let record = record(0, bytes);
-    let reserved_bytes = record.size_bound_bytes();
-    let mut count = 0;
-    while accumulator.try_reserve(reserved_bytes).unwrap() {
-        accumulator.append(&record, TimestampMs(1), reserved_bytes, &mut waiter()).unwrap();
-        count += 1;
-    }
-    count
-}
-
-struct Unheard;
-
-impl DeliveryListener for Unheard {
-    type Tag = [u64; 8];
-
-    fn completed(&self, _: &CompletedRecords<'_, Self::Tag>) {}
-}
-
-#[test]
-fn callbacks_and_tags_count_against_the_buffer() {
-    let buffer = || {
-        accumulator(|options| {
-            options.buffer_bytes = 1 << 20;
-            options.batch_bytes = 16_384;
-        })
-    };
-    let untold = records_with_room(&buffer(), 0);
-    let listener = Arc::new(Unheard);
-    let tagged = records_with_room_told(&buffer(), 0, || Tagging { listener: &listener, tag: Some([0; 8]) });
-    let called = records_with_room_told(&buffer(), 0, || Some(Callback::new(|_| {})));
-    // A tag takes 80 bytes here, a callback 32, and a record 7 of its own.
-    assert!(tagged * 80 < 1 << 20 && called * 32 < 1 << 20, "{untold} {tagged} {called}");
-    assert!(untold > 4 * called && called > tagged && tagged > 5000, "{untold} {tagged} {called}");
-}
-
-#[test]
-fn buffer_counts_the_memory_of_batches_besides_records() {
-    for (batch_bytes, bytes, least, most) in [
-        (0, 10, 1000, 1600),
-        // Compared with which a record of that length has only 17 or so.
-        (16_384, 10, 50_000, 62_000),
-        (16_384, 1000, 900, 1000),
-    ] {
-        let accumulator = accumulator(|options| {
-            options.buffer_bytes = 1 << 20;
-            options.batch_bytes = batch_bytes;
-        });
-        let count = records_with_room(&accumulator, bytes);
-        assert!((least..most).contains(&count), "{batch_bytes}, {bytes}: {count}");
-        let free_bytes = accumulator.space.free_bytes();
-        accumulator.close();
-        let mut taken_bytes = 0;
-        while !accumulator.is_done() {
-            let batches = drain(&accumulator);
-            taken_bytes += batches.iter().map(Batch::memory_bytes).sum::<usize>();
-            deliver(&accumulator, batches);
-        }
-        let uneven_bytes = batch_bytes / UNEVEN_PART;
-        assert!(free_bytes + taken_bytes + uneven_bytes >= 1 << 20, "{free_bytes}, {taken_bytes}");
-        // At most one batch is owed.
-        assert!(taken_bytes < (1 << 20) + BATCH_BYTES + batch_bytes, "{taken_bytes}");
-        assert_eq!(accumulator.space.free_bytes(), 1 << 20);
-    }
-}
-
-#[test]
-fn no_more_than_so_many_buffers_are_kept_however_small_they_are() {
-    let accumulator = accumulator(|_| {});
-    for _ in 0..2 * SPARE_BUFFERS_MAX {
-        accumulator.keep(Vec::with_capacity(200).into());
-    }
-    assert_eq!(accumulator.spare().len(), SPARE_BUFFERS_MAX);
 }
 
 #[test]

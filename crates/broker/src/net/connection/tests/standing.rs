@@ -1,4 +1,4 @@
-//! A connection's [`Standing`](crate::net::crowd::Standing): what it notes while a request is in work.
+//! A connection's [`Standing`](crate::net::admission::Standing): what it notes while a request is in work.
 
 use super::*;
 

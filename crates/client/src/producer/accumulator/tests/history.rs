@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use riverrun_protocol::ErrorCode;
 use riverrun_records::{ProducerStamp, UnverifiedBatch};
+use riverrun_types::{ProducerEpoch, ProducerId};
 
 use super::*;
 use crate::producer::listener::Callback;

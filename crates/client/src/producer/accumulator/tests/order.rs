@@ -1,5 +1,7 @@
 //! Outcomes of a partition come in the order of its records, whichever batch returns first.
 
+use riverrun_protocol::ErrorCode;
+
 use super::*;
 
 /// A record that is a batch of its own.
