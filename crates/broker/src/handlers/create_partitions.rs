@@ -21,7 +21,7 @@ use crate::topic_names::is_internal;
 
 type Refusal = (ErrorCode, String);
 
-/// A checked wish: `count` partitions in all, of which `assigned` were placed by hand.
+/// A checked wish: `count` partitions in all, of which the request places `assigned` new ones by hand.
 struct Wish {
     name: String,
     count: i32,
@@ -127,7 +127,7 @@ mod tests {
     use crate::metadata::testing::image;
 
     #[test]
-    fn partitions_are_only_added_and_assignments_must_cover_the_new_ones() {
+    fn partitions_only_grow_and_assignments_cover_the_new_ones() {
         let env = SimEnv::new(1).env();
         let mut draft = Draft::new(&image(1), &*env.random);
         let new = NewTopic { name: "t".into(), partition_count: 2, configs: TopicOverrides::new() };
