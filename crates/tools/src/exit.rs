@@ -27,7 +27,7 @@ pub enum Exit {
     NotFound = 3,
     /// The server, or a partition, cannot be reached or did not answer in time.
     Unreachable = 4,
-    /// A check was made, and what it checked is not right; or what was read is damaged.
+    /// A check found something wrong, or data that was read is damaged.
     CheckFailed = 5,
     /// It exists already, or is in use.
     Conflict = 6,
@@ -46,7 +46,7 @@ pub const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Unreachable, "server or partition not reached, or no answer in time"),
     (
         Exit::CheckFailed,
-        "a check found something wrong (demo, log verify, log repair, queue verify, config check), or what was read is damaged",
+        "a check found something wrong (demo, log verify, log repair, queue verify, config check), or data that was read is damaged",
     ),
     (Exit::Conflict, "exists already, or is in use"),
     (Exit::StorageFailed, "the server stopped by itself: every log dir, or the metadata, failed"),

@@ -54,22 +54,21 @@ pub(crate) struct ServeArgs {
     /// Directory for everything the server keeps; made if it does not exist [default: riverrun-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where Kafka clients connect, also as NAME://HOST:PORT; port 0 takes a free one [default: 127.0.0.1:9092]
+    /// Address for Kafka clients, also as NAME://HOST:PORT; port 0 takes a free one [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where /metrics and /health are served over HTTP [default: nowhere]
+    /// Address for /metrics and /health over HTTP [default: none]
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// How a line of the log on stderr is written: text, or json for one object on each line, and on stdout, too
-    /// [default: text]
+    /// Format of the log on stderr: text, or json, which writes one object on each line, on stdout as well [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Offer the embedded queue in DIR as the topic NAME, for reading; with :rw, clients may produce to it, too; with
-    /// :synced, they see only what a sync has covered, and are acked then; with :retention.ms=N or :retention.bytes=N
-    /// behind :rw, the server removes what is older or more than that; repeatable
+    /// :synced, they see only records that a sync has covered, and are acked then; with :retention.ms=N or
+    /// :retention.bytes=N behind :rw, the server removes older records, or the oldest beyond that size; repeatable
     #[arg(long = "mount", value_name = "NAME=DIR[:rw][:synced]")]
     mounts: Vec<String>,
     /// Set any option by name; repeatable

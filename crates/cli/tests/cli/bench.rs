@@ -237,8 +237,8 @@ fn a_trogdor_spec_runs_and_a_transactional_one_is_refused() {
     assert!((all("acked", "ackedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!((all("received", "receivedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!(number(&totals["testS"]) < 25.0, "it is over with its last record, and not after 30 s: {totals}");
-    // What is sent is read back: of a topic that holds records already, as after a run on one that was there, theirs
-    // would count.
+    // The records are read back, and those that a topic holds already would count, too: so it is refused. Here an earlier
+    // run has filled a topic that it did not make.
     server.run(&["topic", "create", "round1", "--partitions", "3"]).ended(0);
     files.bench(&server, &[&files.write("s.json", spec)]);
     let target = format!("s={}", server.bootstrap());

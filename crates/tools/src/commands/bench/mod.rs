@@ -21,7 +21,7 @@ pub struct BenchArgs {
     command: BenchCommand,
 }
 
-/// What to do.
+/// The commands of `bench`.
 #[derive(Subcommand, Debug)]
 enum BenchCommand {
     /// Run workload files, Trogdor specs or named suites on one or several servers, and write a result for each run

@@ -43,8 +43,8 @@ pub(super) struct EndToEndArgs {
     /// Send this many records
     #[arg(long, value_name = "COUNT", required_unless_present = "old")]
     num_records: Option<u64>,
-    /// Who must have a record before it is read: 1 or all
-    #[arg(long, value_name = "WHO", required_unless_present = "old", value_parser = ["1", "all"])]
+    /// Replicas that must have a record before it is read: 1 or all
+    #[arg(long, value_name = "REPLICAS", required_unless_present = "old", value_parser = ["1", "all"])]
     producer_acks: Option<String>,
     /// Bytes of a record's value
     #[arg(long, value_name = "BYTES", required_unless_present = "old")]

@@ -94,8 +94,7 @@ pub(super) struct ReadFigures {
 }
 
 impl ReadFigures {
-    /// What joining has left of the time, where that is long enough for a rate: of less than a millisecond it would be one of
-    /// thousands of millions.
+    /// The time less that of joining; zero if less than a millisecond is left, whose rate would be thousands of millions.
     pub(super) fn fetching(&self) -> Duration {
         let fetching = self.time.saturating_sub(self.joining);
         if fetching < Duration::from_millis(1) { Duration::ZERO } else { fetching }

@@ -57,7 +57,7 @@ pub(super) struct ProduceArgs {
     /// A text file; each record is one of its payloads, at random
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// What stands between the payloads of --payload-file
+    /// Text between the payloads of --payload-file
     #[arg(long, value_name = "TEXT", default_value = "\\n")]
     payload_delimiter: String,
     /// Each record is its number, in decimal digits
@@ -74,8 +74,7 @@ pub(super) struct ProduceArgs {
     /// As --command-config (older)
     #[arg(long = "producer.config", value_name = "FILE", hide = true, conflicts_with = "command_config")]
     producer_config: Option<PathBuf>,
-    /// Print what the client has counted when all is done, by Kafka's names and in its units; rates and averages are of the
-    /// whole run
+    /// Print the client's metrics at the end, by Kafka's names and in its units; rates and averages are of the whole run
     #[arg(long)]
     print_metrics: bool,
     /// Print one JSON document at the end and nothing else
@@ -101,7 +100,7 @@ pub(super) struct ProduceArgs {
     /// Producers, each with a buffer and connections of its own; threads share them, or send over several in turn
     #[arg(long, value_name = "COUNT", default_value = "1")]
     producers: NonZeroUsize,
-    /// Who chooses the partition of a record: uniform-sticky or kip794, sticky or kip480, round-robin,
+    /// Way to choose the partition of a record: uniform-sticky or kip794, sticky or kip480, round-robin,
     /// keyed-round-robin (Kafka's default before KIP-480: turns without a key, and the key's partition with one), or the
     /// name of a class of Kafka's for the first three
     #[arg(long, value_name = "NAME")]
@@ -259,7 +258,7 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
             let text = "interrupted twice; what was not acked until then is not counted";
             Err(Failure::new(Exit::Interrupted, text))
         }
-        // What there is to tell cannot be told.
+        // The report cannot be written.
         Err(failure) => {
             run.stop();
             stop.or_at_once(close_soon(&producers), not_closed).await.and(Err(failure))
@@ -322,7 +321,7 @@ async fn watch(
     Ok(Watched::Done(joined.and_then(|()| outcome(report, run, interrupted))))
 }
 
-/// Of a run whose records all have theirs.
+/// Outcome of a run whose records all have theirs.
 fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(), Failure> {
     if let Some(error) = run.take_error() {
         return Err(
@@ -465,12 +464,13 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Kafka's tool leaves what failed out; where it is in our figures, they say so.
+/// Kafka's tool leaves failed records out; where they are in our figures, these say so.
 fn failed_too(failed: u64) -> String {
     if failed == 0 { String::new() } else { format!(" (with {failed} that failed, until then)") }
 }
 
-/// What was acked in some time, for programs; the latencies are also those of what failed, until then. Only what was paced has a time at which it was due.
+/// Figures of an interval, for programs. Records and rates are of acked records; latencies also of failed ones, until they
+/// failed. Only paced records have a latency from due.
 fn figures(figures: &Figures, time: Duration) -> Value {
     json!({
         "seconds": time.as_secs_f64(),

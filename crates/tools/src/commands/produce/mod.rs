@@ -89,10 +89,10 @@ struct ShapeArgs {
     /// The CSV has no header; its first line is a record
     #[arg(long, requires = "csv")]
     no_header: bool,
-    /// What separates CSV fields, one ASCII character; \t is a tab
+    /// Separator of CSV fields, one ASCII character; \t is a tab
     #[arg(long, value_name = "CHAR", requires = "csv", default_value = ",", value_parser = parse_delimiter)]
     delimiter: u8,
-    /// What becomes of a CSV row
+    /// The record's value that a CSV row becomes
     #[arg(long, value_name = "FORM", requires = "csv", default_value = "row")]
     csv_value: CsvValue,
 }
@@ -129,8 +129,8 @@ impl ShapeArgs {
 /// How records are sent.
 #[derive(Args, Debug)]
 struct SendingArgs {
-    /// Who must have a record before it counts: all, or with --no-idempotence 0 or 1
-    #[arg(long, value_name = "WHO", default_value = "all")]
+    /// Replicas that must have a record before it counts: all, or with --no-idempotence 0 or 1
+    #[arg(long, value_name = "REPLICAS", default_value = "all")]
     acks: AcksArg,
     /// Do without the sequence numbers that keep retries from repeating or reordering records
     #[arg(long)]
@@ -144,8 +144,8 @@ struct SendingArgs {
     /// Bytes at which a batch is sent without waiting
     #[arg(long, value_name = "BYTES", default_value_t = 128 * 1024, value_parser = clap::value_parser!(u32).range(1..))]
     batch_bytes: u32,
-    /// Bytes of a request at most, and so of a record (max.request.size). How large a record may be is otherwise the
-    /// topic's to say, with max.message.bytes
+    /// Bytes of a request at most, and so of a record (max.request.size). The topic's max.message.bytes limits records,
+    /// too
     #[arg(long, value_name = "BYTES", default_value_t = 32 * 1024 * 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     request_bytes: u32,
 }
