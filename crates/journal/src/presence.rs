@@ -31,7 +31,7 @@ pub(crate) struct NamedFile {
     /// Its length in bytes, as of the last check.
     len: u64,
     header: Vec<u8>,
-    /// Where its frames end; `None` for the current file.
+    /// End of its frames; `None` for the current file.
     frames_end: Option<u64>,
 }
 

@@ -102,7 +102,7 @@ impl Drop for LockFile {
         if self.process != std::process::id() {
             return;
         }
-        // Where a file system has no locks there are none to release.
+        // A file system without locks has none to release.
         let _ = set_locks(&self.file, (0, TO_THE_END), libc::F_UNLCK);
         let _ = self.file.unlock();
     }

@@ -21,7 +21,7 @@ fn request(session_id: i32, session_epoch: i32, wanted: Vec<Wanted>) -> SessionR
     SessionRequest { session_id, session_epoch, wanted, forgotten: Vec::new() }
 }
 
-/// Where every partition is there.
+/// Every partition exists.
 fn exists(_: &PartitionRef) -> bool {
     true
 }
@@ -125,7 +125,7 @@ fn partitions_of_all_sessions_are_bounded_together() {
         "two and two are more than three"
     );
     assert_eq!(begin(NOW, vec![wanted(0, 0)], 3), 3);
-    // Changes of what is wanted already need no room.
+    // A change of a partition that the session has needs no room.
     assert!(cache.begin(request(1, 1, vec![wanted(0, 5)]), false, NOW, 0, exists).is_ok());
     let grown = cache.begin(request(1, 2, vec![wanted(2, 0)]), false, NOW, 0, exists);
     assert_eq!(

@@ -2,8 +2,8 @@
 //!
 //! Tells the configuration of topics, of consumer groups (KIP-848) and of this server: values, the source of each, and on
 //! request its synonyms (KIP-226) and its documentation (KIP-569). Options of the server are read-only, but for those that
-//! take effect at once. For a topic, names can also ask how durable it is now. A resource that is named more than once is
-//! described once. Leaves out: broker loggers and client metrics.
+//! take effect at once. How durable a topic is now is answered only if it is asked for by name. A resource that is named
+//! more than once is described once. Leaves out: broker loggers and client metrics.
 
 use std::collections::HashSet;
 use std::sync::Arc;
