@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_lane_takes_what_holds_little_and_the_servers_own_logs() {
+    fn quick_lane_takes_small_logs_and_the_servers_own() {
         let holds = |clean_bytes, cleanable_bytes| Cleanable {
             first_dirty: Offset::ZERO,
             first_uncleanable: Offset(1),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_deleted_while_it_is_compacted_holds_up_no_other_one() {
+    fn log_deleted_while_compacted_holds_up_no_other() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
         fill(&broker, "t", 10);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_compacted_holds_up_no_other_one_and_is_told_of_until_it_can() {
+    fn uncompactable_log_holds_up_no_other_and_shows_in_health() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
         // The filthiest log is the one that fails.
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn group_offsets_are_compacted_in_the_reserve_before_their_segment_is_full() {
+    fn group_offsets_compact_in_the_reserve_when_space_runs_out() {
         let sim = SimEnv::new(1);
         // No segment is rolled for its age.
         let options =
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_for_whose_compaction_there_is_no_room_is_told_of_and_compacted_when_there_is() {
+    fn log_is_compacted_once_there_is_room_and_health_says_so() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
         let (id, path) = fill(&broker, "t", 100);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_not_cordoned_and_all_goes_as_one() {
+    fn subtracted_log_dirs_are_not_cordoned_and_all_goes_as_one() {
         let without = |names: &[&str], gone: &[&str]| {
             parse(names).expect("known").without(gone, &LOG_DIRS.map(Path::new))
         };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_dir_is_refused_and_so_is_all_beside_some() {
+    fn unknown_log_dirs_and_all_beside_others_are_refused() {
         for (names, part) in [(["/a", "/z"], "/z, which is not in log.dirs"), (["*", "/a"], "all of them")] {
             let error = parse(&names).expect_err("refused");
             assert!(error.contains(part), "{error}");

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_a_device_that_is_dead_are_not_opened_and_no_line_each() {
+    fn marked_partitions_of_a_dead_device_are_few_log_lines() {
         let sim = SimEnv::new(1);
         let (broker, _) = started(&sim);
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_that_the_server_may_not_look_into_are_no_line_each() {
+    fn forbidden_partition_directories_are_few_log_lines() {
         let sim = SimEnv::new(1);
         let (broker, topic) = started(&sim);
         sim.fs.forbid(Some(&topic)).expect("there");

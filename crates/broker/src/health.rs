@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_critical_comes_first_and_decides() {
+    fn critical_findings_come_first_and_decide_the_status() {
         let warning = Finding::warning(Code::WaitTurns, Object::Process, "they wait".to_owned());
         assert!(Health::of(vec![warning.clone()]).is_well());
         let critical =

@@ -98,7 +98,7 @@ pub(crate) struct LogLimit {
     lines: u32,
     interval: Duration,
     interval_max: Duration,
-    /// Of lines without a source, and of sources beyond the bound.
+    /// State of lines without a source, and of sources beyond the bound.
     shared: Mutex<LimitState>,
     sources: Mutex<BTreeMap<IpAddr, LimitState>>,
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn trouble_that_goes_on_is_told_ever_more_rarely_and_new_trouble_at_once() {
+    async fn lasting_trouble_is_logged_ever_less_and_new_one_at_once() {
         let limit = LogLimit::slowing_down(Duration::from_secs(1), Duration::from_secs(8));
         let (begun, mut at_s) = (Instant::now(), Vec::new());
         for _ in 0..400 {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_because_of_their_own_share_are_never_a_trouble() {
+    fn waits_for_a_turn_are_never_a_trouble() {
         let seen = Seen::default();
         for seconds in [100, 200] {
             seen.look(Duration::from_secs(seconds), vec![(Wait::Turns, "they wait".to_owned())]);

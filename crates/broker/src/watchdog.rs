@@ -268,7 +268,7 @@ mod tests {
     use crate::waits::Seen;
 
     #[test]
-    fn requests_that_wait_for_memory_are_a_trouble_only_if_nobody_is_answered() {
+    fn wait_for_memory_is_a_trouble_only_if_nobody_is_answered() {
         for (is_stuck, troubles) in [(false, 0), (true, 1)] {
             let seen = Seen::default();
             for seconds in [100, 200] {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_late_by_the_time_that_something_new_has_waited_for_them() {
+    fn heartbeat_is_late_by_the_time_until_it_was_taken() {
         let beat = Beat { sent: Duration::from_secs(5), taken: Arc::default() };
         assert_eq!(beat.lateness(Duration::from_secs(7)), (false, Duration::from_secs(2)));
         beat.taken.set(Duration::from_secs(8)).expect("once");

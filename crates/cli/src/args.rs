@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_of_the_command_line_holds_together() {
+    fn the_command_line_passes_claps_own_check() {
         Cli::command().debug_assert();
     }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_a_partition_is_told_what_it_must_be() {
+    fn a_wrong_partition_number_is_refused_with_its_range() {
         for command in ["produce", "consume"] {
             for wrong in ["-1", "x", "", "1.5", "2147483648"] {
                 let parsed = Cli::try_parse_from(["riverrun", command, "t", "--partition", wrong]);

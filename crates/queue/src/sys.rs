@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_reads_sees_that_a_lock_is_shared() {
+    fn reader_sees_that_a_lock_is_shared() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let reading = File::open(file.path()).expect("a file");
         assert!(!is_lock_shared(&reading, 7), "no description has it");

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_process_s_status() {
+    fn ignored_signals_are_read_from_the_process_status() {
         let status = "Name:\tx\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
         assert_eq!(ignored_signals(status), Some(0x1001));
         assert_eq!(ignored_signals("Name:\tx\n"), None);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refills_slowly_is_not_lost_by_looking_often() {
+    fn slow_refill_of_the_allowance_adds_up_over_many_takes() {
         let creations = AutoCreations::new(Duration::ZERO);
         creations.take(source(1), 1_000, Duration::ZERO);
         let taken: usize =

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_a_change_is_done_though_its_request_goes() {
+    fn follow_up_of_a_change_is_done_though_its_request_goes() {
         let broker = start(&SimEnv::new(1));
         let runtime = aside::runtime().expect("a runtime");
         let ((tell, is_told), (go_on, may_go_on)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_to_change_metadata_keeps_nobody_from_other_work() {
+    fn changes_that_wait_for_metadata_take_no_turn_aside() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let runtime = aside::runtime().expect("a runtime");

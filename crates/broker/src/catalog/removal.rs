@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_was_cut_short_goes_on_after_the_start_and_stops_with_the_server() {
+    fn cut_short_removal_goes_on_after_start_until_server_stops() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let (topic, path) = made(&sim, &broker);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_topic_does_not_come_back_as_an_unknown_one_after_a_power_cut() {
+    fn removed_topic_leaves_no_unknown_files_after_a_power_cut() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let (topic, path) = made(&sim, &broker);

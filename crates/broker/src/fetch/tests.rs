@@ -113,7 +113,7 @@ fn read(broker: &Arc<Broker>, offsets: &[Offset]) -> Pass {
 }
 
 #[test]
-fn what_is_not_settled_yet_is_a_piece_of_what_others_have_too() {
+fn unsettled_records_are_shared_memory_in_an_answer() {
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(1, 100_000)]);
     append(&broker, &topic, 0, 100_000);
@@ -174,7 +174,7 @@ fn a_fetch_that_finds_no_descriptor_tries_no_other_partition() {
 }
 
 #[test]
-fn a_partition_that_catches_up_lets_those_behind_it_come_to_their_turn_without_a_session() {
+fn catching_up_holds_up_no_other_partition_without_a_session() {
     const FETCHES: i64 = 12;
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(12, 900_000), (12, 900_000), (1, 10)]);
@@ -251,7 +251,7 @@ fn fetch_one(broker: &Arc<Broker>, index: usize, offset: i64) -> (ErrorCode, usi
 const VALUE_BYTES: usize = 100_000;
 
 #[test]
-fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
+fn records_around_a_bad_sector_are_served_and_health_shows_it() {
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(4, VALUE_BYTES), (1, VALUE_BYTES)]);
     let log = Arc::clone(&broker.partition(&topic, 0).expect("there").log);
@@ -298,7 +298,7 @@ async fn hold_turn(broker: &Arc<Broker>, log_dir: usize) -> SyncSender<()> {
 }
 
 #[test]
-fn fetches_aside_have_no_turn_while_they_wait_for_that_of_a_log_dir() {
+fn fetches_that_wait_for_a_log_dir_keep_no_turn_aside() {
     let sim = SimEnv::new(1);
     let (broker, _topic) = cold(&sim, &[(1, 100)]);
     let runtime = aside::runtime().expect("a runtime");

@@ -145,7 +145,7 @@ fn partitions_of_all_sessions_are_bounded_together() {
 }
 
 #[test]
-fn a_partition_that_does_not_exist_is_answered_and_not_remembered() {
+fn unknown_partition_is_answered_and_not_remembered() {
     let cache = SessionCache::new(10);
     let exists = |partition: &PartitionRef| partition.index < 2;
     let plan = cache.begin(request(0, 0, vec![wanted(0, 0), wanted(2, 0)]), false, NOW, 1, exists).unwrap();
@@ -159,7 +159,7 @@ fn a_partition_that_does_not_exist_is_answered_and_not_remembered() {
 }
 
 #[test]
-fn a_partition_that_is_named_twice_is_wanted_once_as_it_is_named_last() {
+fn partition_named_twice_is_wanted_once_as_named_last() {
     let cache = SessionCache::new(10);
     for epoch in [EPOCH_INITIAL, EPOCH_FINAL] {
         let twice = vec![wanted(1, 5), wanted(0, 0), wanted(1, 7)];
@@ -170,7 +170,7 @@ fn a_partition_that_is_named_twice_is_wanted_once_as_it_is_named_last() {
 }
 
 #[test]
-fn a_session_goes_on_where_its_request_was_given_up_and_serves_one_at_a_time() {
+fn session_goes_on_after_a_given_up_request_and_serves_one() {
     let cache = SessionCache::new(10);
     cache.begin(request(0, 0, vec![wanted(0, 0)]), false, NOW, 7, exists).unwrap();
     let given_up = cache.begin(request(7, 1, vec![wanted(1, 3)]), false, NOW, 0, exists).unwrap();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_open_failures_are_bounded() {
         let failures = OpenFailures::default();
         for index in 0..2 * i32::try_from(FAILURES_MAX).expect("fits") {
             failures.remember(id(index), "damaged".to_owned(), ErrorKind::GiveUp);

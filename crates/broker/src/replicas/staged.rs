@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_that_has_its_turn_at_a_queue_is_waited_for_while_another_holds_it() {
+    fn deadline_of_a_queued_batch_outlasts_its_turn() {
         for patience in [0, 1_500, 30_000].map(Duration::from_millis) {
             let now = Instant::now();
             let deadlines = Deadlines::new(patience);

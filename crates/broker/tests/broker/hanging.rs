@@ -153,7 +153,7 @@ fn a_hanging_log_dir_holds_up_no_other_without_a_journal() {
 }
 
 #[test]
-fn consumers_of_a_log_dir_wait_for_no_other_one_that_hangs() {
+fn a_log_dir_that_hangs_holds_up_no_fetch_of_another() {
     let Scene { sim, server, admin, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
     Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
     expect_health(admin, "/two does not answer: a write to partition t-");
@@ -181,7 +181,7 @@ fn consumers_of_a_log_dir_wait_for_no_other_one_that_hangs() {
 }
 
 #[test]
-fn searches_of_a_log_dir_wait_for_no_other_one_that_hangs() {
+fn a_log_dir_that_hangs_holds_up_no_search_of_another() {
     let Scene { sim, server, admin, mut client, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
     Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
     expect_health(admin, "/two does not answer: a write to partition t-");

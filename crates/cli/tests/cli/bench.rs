@@ -179,7 +179,7 @@ fn a_backlog_is_built_and_read() {
 }
 
 #[test]
-fn nothing_of_the_warm_up_counts_in_a_run_of_so_many_records() {
+fn warm_up_records_do_not_count_in_a_run_of_messages() {
     let server = Server::start();
     let files = Files::new();
     // In the warm-up far more is due than can be sent.

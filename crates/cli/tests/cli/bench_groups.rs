@@ -47,7 +47,7 @@ consumerConfig: heartbeat.interval.ms=300\n";
 }
 
 #[test]
-fn what_lies_there_is_read_by_all_members() {
+fn records_of_a_topic_are_read_by_all_members_of_a_group() {
     let (server, _data) = server();
     let files = Files::new();
     server.run(&["topic", "create", "t", "--partitions", "6"]).ended(0);

@@ -247,7 +247,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_lost_last_is_told_without_another_line() {
+    fn lines_lost_last_are_counted_without_another_line() {
         let queue = new_queue();
         (0..=LINES_MAX).for_each(|_| queue.push("x\n".to_owned()));
         let told = queue.take().text;

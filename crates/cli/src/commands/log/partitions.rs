@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_told_and_the_rest_is_found() {
+    fn a_dead_link_is_listed_and_the_rest_is_found() {
         let dir = data_dir();
         let (dead, circle) = (dir.path().join("logs/dead"), dir.path().join("meta/circle"));
         symlink("/no/such/path", &dead).expect("linked");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_files_of_ours_is_told_what_to_give() {
+    fn a_path_without_server_files_fails_with_advice() {
         let dir = data_dir();
         let failure = Found::at(&dir.path().join("empty")).expect_err("nothing");
         assert_eq!(failure.exit, Exit::NotFound);

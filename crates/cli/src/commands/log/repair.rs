@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_copy_of_a_cut_lacks_is_told() {
+    fn a_cut_reports_unread_bytes_of_its_copy() {
         let cut = CutReport {
             file: "a.log".to_owned(),
             position: 100,

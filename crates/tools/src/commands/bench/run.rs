@@ -625,7 +625,7 @@ producerRate: 7\ntestDurationMinutes: 1\n";
     }
 
     #[test]
-    fn of_a_suite_only_the_runs_of_a_durability_are_made() {
+    fn durability_flag_leaves_out_runs_of_other_levels() {
         let levels = |flags: &[&str]| {
             let args = Line::parse_from([&["run", "B/small-batches"], flags].concat()).run;
             let plans = args

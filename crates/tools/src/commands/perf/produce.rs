@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused() {
+    fn transactions_and_a_warmup_of_all_records_are_refused() {
         let check =
             |flags: &[&str]| args(&[&["--payload-monotonic"], flags].concat()).expect("flags").check();
         assert!(check(&["--transactional-id", "t"]).is_err());
