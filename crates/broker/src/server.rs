@@ -366,7 +366,7 @@ fn in_time(
             outcome
         }
         Err(RecvTimeoutError::Timeout) => {
-            let what = "a disk does not answer: what was not written there is recovered by the next start";
+            let what = "a disk does not answer: the next start recovers the records that were not written there";
             Err(StopError::Unclean(what.to_owned()))
         }
         Err(RecvTimeoutError::Disconnected) => {
@@ -422,7 +422,7 @@ fn close_logs(broker: &Broker) -> Result<Closed, StopError> {
     if let Some(dir) = hanging {
         let dir = broker.logs.dir_path(dir).display();
         let what = format!(
-            "the disk of {dir} does not answer: what was not written there is recovered by the next start"
+            "the disk of {dir} does not answer: the next start recovers the records that were not written there"
         );
         return Err(StopError::Unclean(what));
     }
@@ -431,7 +431,7 @@ fn close_logs(broker: &Broker) -> Result<Closed, StopError> {
         if bytes > 0 {
             tracing::info!(
                 bytes,
-                "what is not in the segments yet is left to the journals: the next start reads it there"
+                "records that are not in the segments yet are left to the journals: the next start reads them there"
             );
         }
         return Ok(closed);

@@ -125,7 +125,7 @@ impl Facts {
                 let reason = if journal.full_for().is_some() {
                     format!("it is full, and {}", settling(broker))
                 } else {
-                    "its disk does not take what is written".to_owned()
+                    "its disk takes no writes".to_owned()
                 };
                 waits.push((
                     Wait::Journal(index),

@@ -78,7 +78,7 @@ fn wish(
     }
     if is_internal(&topic.name) {
         let message =
-            "The topic is the server's own: what it holds belongs to its partitions by their number.";
+            "The topic is the server's own: its records belong to its partitions by their number.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
     let assignments = topic.assignments.as_deref();

@@ -45,7 +45,7 @@ use crate::partitions::{Waiter, Waiters};
 use crate::start_error::StartError;
 
 /// The error text for clients that produce to a mount that takes no records.
-pub(crate) const READ_ONLY: &str = "The topic is a queue of this machine that is mounted read-only: who appends to it does so where it lies.";
+pub(crate) const READ_ONLY: &str = "The topic is a queue of this machine that is mounted read-only: only processes of its machine append to it.";
 
 /// Bytes of one answer of a mounted partition, unless the first batch has more.
 const READ_BYTES_MAX: usize = 4 << 20;

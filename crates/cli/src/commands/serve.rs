@@ -128,7 +128,7 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let started = tokio::select! {
         biased;
         started = starting => started,
-        () = stop.next() => end_at_once("stopped while starting; the next start does again what was not finished"),
+        () = stop.next() => end_at_once("stopped while starting; the next start does the unfinished work"),
     };
     let started = started.map_err(|error| Failure::new(Exit::Failed, format!("cannot start: {error}")))?;
     let server = started.map_err(|error| cannot_start(&error, &data, admin))?;

@@ -47,7 +47,7 @@ fn a_topic_lives_from_create_to_delete() {
     );
     let text = server.run(&["topic", "describe", "clicks"]).ended(0).text();
     for part in
-        ["level 1: what is acked survives", "unsynced", "cleanup.policy=compact", "PARTITION", "IN SYNC"]
+        ["level 1: acked records survive", "unsynced", "cleanup.policy=compact", "PARTITION", "IN SYNC"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }

@@ -262,7 +262,7 @@ fn a_producer_whose_reader_left_sends_its_last_and_ends_soon() {
         }
         drop(output);
         let ended = finish(producing, b"").ended(0);
-        assert_eq!(ended.stderr.contains("is given up"), stands_still, "{}", ended.stderr);
+        assert_eq!(ended.stderr.contains("are given up"), stands_still, "{}", ended.stderr);
     }
     signal(&server.child, Signal::CONT);
     let read = server.run(&["consume", "read"]).ended(0).text();

@@ -457,7 +457,7 @@ impl Report {
         if !self.in_use.is_empty() {
             Some("stop the server and check again; while it writes, files may look damaged that are not")
         } else if self.partitions.iter().any(is_damaged) {
-            Some("riverrun log repair PATH   (says what of a damaged partition could be kept)")
+            Some("riverrun log repair PATH   (shows which records of a damaged partition can be kept)")
         } else {
             None
         }

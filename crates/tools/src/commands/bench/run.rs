@@ -414,7 +414,7 @@ impl Session<'_> {
         };
         if held > 0 {
             let held = number::counted(held, "topic");
-            logging::note(&format!("  {held} kept after it: a later run reads what is there"));
+            logging::note(&format!("  {held} kept after it: a later run reads the records"));
         }
         Ok(())
     }

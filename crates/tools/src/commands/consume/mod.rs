@@ -115,7 +115,7 @@ impl ConsumeArgs {
             From::Beginning => OffsetReset::Earliest,
             _ if self.group.is_some() => {
                 return Err(Failure::usage("with --group, --from is beginning or end")
-                    .advise("riverrun group reset GROUP --help   (moves what a group has committed)"));
+                    .advise("riverrun group reset GROUP --help   (moves the committed offsets of a group)"));
             }
             _ => OffsetReset::Earliest,
         };

@@ -197,7 +197,7 @@ impl Report {
             line(
                 "durability",
                 &format!(
-                    "level {}: what is acked survives {}",
+                    "level {}: acked records survive {}",
                     facts.durability,
                     facts.durability.survives()
                 ),

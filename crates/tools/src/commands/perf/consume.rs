@@ -199,7 +199,7 @@ impl<'a> Report<'a> {
             tokio::select! {
                 biased;
                 () = stop.next() => {
-                    let text = "interrupted; the figures are about what was read until then";
+                    let text = "interrupted; the figures are of the records read until then";
                     return Err(Failure::new(Exit::Interrupted, text));
                 }
                 _ = ticks.tick() => self.look(run)?,

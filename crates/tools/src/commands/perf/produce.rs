@@ -255,7 +255,7 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
     match watch(&mut report, &mut run, &mut stop).await {
         Ok(Watched::Done(outcome)) => outcome.and(stop.or_at_once(close(&producers), not_closed).await),
         Ok(Watched::GivenUp) => {
-            let text = "interrupted twice; what was not acked until then is not counted";
+            let text = "interrupted twice; records not acked until then are not counted";
             Err(Failure::new(Exit::Interrupted, text))
         }
         // The report cannot be written.
@@ -276,7 +276,7 @@ async fn close(producers: &[Arc<Producer>]) -> Result<(), Failure> {
 async fn close_soon(producers: &[Arc<Producer>]) -> Result<(), Failure> {
     let closed = join_all(producers.iter().map(|producer| producer.close_within(CLOSE_WAIT))).await;
     if closed.contains(&false) {
-        logging::note(&format!("warning: what was not acked in {CLOSE_WAIT:?} is given up"));
+        logging::note(&format!("warning: records not acked within {CLOSE_WAIT:?} are given up"));
     }
     Ok(())
 }
@@ -331,7 +331,7 @@ fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(
     if interrupted {
         return Err(Failure::new(
             Exit::Interrupted,
-            "interrupted; the summary is about what was sent until then",
+            "interrupted; the summary is about the records sent until then",
         ));
     }
     Ok(())

@@ -225,7 +225,7 @@ async fn produce(args: ProduceArgs) -> Result<(), Failure> {
         Sending { args: &args, producer: &producer, unanswered: VecDeque::new(), summary: Summary::start() };
     let mut stop = StopSignals::new()?;
     let outcome = sending.all(records, &progress, &mut stop).await;
-    let left_undone = "of what was not acked yet nobody knows whether it has arrived";
+    let left_undone = "records that were not acked yet may or may not have arrived";
     let drained = stop.or_at_once(sending.drain(0), left_undone).await;
     let Sending { mut summary, unanswered, .. } = sending;
     // After giving up on records, closing would wait for the same.
@@ -308,7 +308,7 @@ impl Sending<'_> {
             let more = tokio::select! {
                 biased;
                 () = stop.next() => {
-                    return Err(Failure::new(Exit::Interrupted, "interrupted; what was sent so far is counted above"));
+                    return Err(Failure::new(Exit::Interrupted, "interrupted; the records sent so far are counted above"));
                 }
                 more = next => more?,
             };
