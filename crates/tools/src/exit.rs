@@ -1,7 +1,7 @@
 //! How a command ends when it does not succeed: exit code, message, and what to do about it.
 //!
 //! Owns the one table of exit codes that `--help` and `docs/cli.md` show. Guarantees that every error of the client and of
-//! files comes to one of these codes; what comes of a server's own errors is told by the commands that have one.
+//! files comes to one of these codes; the commands that run a server give its own errors theirs.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use crate::logging;
 /// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done. Also when whoever read our output stopped reading.
+    /// Done. Also when the reader of the output has stopped reading.
     Ok = 0,
     /// Failed in a way that none of the others names.
     Failed = 1,

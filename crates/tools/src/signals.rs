@@ -10,8 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
-/// A signal that is heard so soon after the last one repeats it. A machine that stalls hears the second one late, and whoever
-/// presses Ctrl-C twice in that time only has to press it again.
+/// A signal that is heard so soon after the last one only repeats it. On a machine that stalls the second one is heard late;
+/// a user who presses Ctrl-C twice within this time has to press it again.
 const REPEAT: Duration = Duration::from_millis(500);
 
 /// The wishes for an end, from when this was made on: also one that comes while nobody waits for it.
@@ -75,7 +75,7 @@ async fn heard(signal: Option<&mut Signal>) {
     }
 }
 
-/// Whether whoever started this process lets it hear of SIGHUP. To listen would undo that it is ignored, so it is left
+/// Whether SIGHUP is not ignored, as the parent process may have set it. Listening would undo that, so the signal is left
 /// alone also where the system does not tell.
 fn may_hear_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status");

@@ -282,7 +282,7 @@ fn a_topics_files_go_though_its_deleter_leaves_during_a_hang() {
     sim.fs.hang_device(Some(Path::new("/data")));
     let request = DeleteTopicsRequest { topic_names: vec!["t".into()], ..Default::default() };
     client.send(&request, 5);
-    // The deletion is under way once somebody else waits for its end.
+    // The deletion is under way once another client waits for its end.
     let mut other = Client::new(&server);
     other.set_timeout(Duration::from_millis(300));
     let rehearsal = CreateTopicsRequest { validate_only: true, ..Default::default() };

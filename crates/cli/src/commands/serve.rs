@@ -1,6 +1,6 @@
 //! `riverrun serve`: a server until it is told to stop.
 //!
-//! Guarantees that nothing of the server waits for whoever reads stdout or stderr, or ends because nobody does. The first
+//! Guarantees that the server neither waits for the readers of stdout and stderr, nor ends when they leave. The first
 //! Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and a second one ends the process at
 //! once, which the next start recovers from; two that come together count as one. One that comes before the server is
 //! ready ends the process at once, too: a start may be cut off anywhere, and the next one does again what it has not
@@ -154,7 +154,7 @@ fn end_at_once(why: &str) -> ! {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// Prints the line by a thread of its own: whoever reads stdout may have stopped or gone, and the server runs without.
+/// Prints the line by a thread of its own: the reader of stdout may have stopped or gone, and the server runs without it.
 fn print_ready(ready: Ready, output: OutputArgs) -> Result<(), Failure> {
     let print = move || {
         if let Err(error) = output.try_print(&ready, ready_line) {
@@ -188,7 +188,7 @@ fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
     let text = file.as_ref().ok().and_then(|text| text.as_deref());
     let text = text.map(|text| (name.as_str(), text));
     let sources = Sources { file: text, environment, foreign_variables: &OWN_VARIABLES, flags };
-    // Before anything of them can be wrong: who reads the log as JSON reads there why the server does not start.
+    // Before any of them is checked, so that a JSON log has the reason why the server does not start.
     logging::set_json(sources.log_format() == LogFormat::Json);
     file.as_ref().map_err(Failure::clone)?;
     sources.load().map_err(|error| config_failure(&naming_flag(error, args)))

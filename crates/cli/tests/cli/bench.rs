@@ -393,7 +393,7 @@ fn a_very_slow_consumer_is_out_of_its_group_after_the_run() {
     let result = files.bench(&server, &[&files.write("s.json", spec)]).remove(0);
     let totals = &result["riverrun"]["totals"];
     assert_eq!(totals["received"], 100, "what one poll brings: {totals}");
-    // The server deletes no group that somebody is in.
+    // The server deletes no group that has members.
     server.run(&["group", "delete", "slow-readers"]).ended(0);
 }
 

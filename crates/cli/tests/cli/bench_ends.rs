@@ -1,4 +1,4 @@
-//! How runs of `riverrun bench` end: with their last record, when somebody stops them, or before they begin.
+//! How runs of `riverrun bench` end: with their last record, by a signal, or before they begin.
 
 use std::path::Path;
 use std::process::Child;

@@ -100,7 +100,7 @@ fn an_offline_partition_is_described_with_reason_and_directory() {
     // A field of the first batch that the index answers for.
     flip(&log, 7);
     let mut server = Server::on(dir.path(), &[]);
-    // Damage is found by the first who reads.
+    // The first read finds the damage.
     let read = server.run(&["consume", "numbers", "--timeout", "2"]);
     assert!(read.code != 0 && read.stderr.contains("cannot use the files"), "{} {}", read.code, read.stderr);
     let fed = server.feed(&["produce", "numbers", "--timeout", "1"], b"more\n");
@@ -259,7 +259,7 @@ fn a_damaged_tail_is_shown_then_cut_and_the_rest_is_served() {
 fn a_batch_only_its_reader_finds_damaged_can_be_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);
-    // So long that the index knows where each begins: who reads on behind the damage does not pass it.
+    // So long that the index has the place of each: a reader that goes on behind the damage does not read it.
     let lines: Vec<_> = ["a", "b", "c", "d"].map(|letter| format!("{}\n", letter.repeat(10_000))).to_vec();
     for line in &lines {
         server.feed(&["produce", "letters"], line.as_bytes()).ended(0);

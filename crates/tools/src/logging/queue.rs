@@ -1,8 +1,7 @@
-//! The queue between whoever logs and the thread that writes.
+//! The queue between the threads that log and the one that writes.
 //!
-//! Invariants: its lines and bytes are bounded; nobody who puts a line in waits for more than another who does, or for
-//! the writer to take what is there; each line is written, or counted as lost and told of in the place where it would
-//! stand.
+//! Invariants: its lines and bytes are bounded; a thread that logs waits for no more than another one that does, or for
+//! the writer to take the lines that are there; each line is written, or counted as lost, with the count in its place.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

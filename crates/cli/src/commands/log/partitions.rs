@@ -132,7 +132,7 @@ struct Walk {
     found: Found,
     /// Partitions' directories that were found.
     partitions: BTreeSet<PathBuf>,
-    /// Directories of which it is known what they are.
+    /// Directories whose kind is known.
     known: BTreeSet<PathBuf>,
     /// How deep was looked below directories. What lies below a topic's follows from its name, which a link may give it.
     depths: BTreeMap<(PathBuf, Option<TopicId>), usize>,

@@ -308,7 +308,7 @@ struct Session<'a> {
     environment: Environment,
     args: &'a RunArgs,
     stop: StopSignals,
-    /// How often somebody has wished for an end.
+    /// Number of signals to end.
     stops: u32,
     /// Topics that later runs read.
     held: HeldTopics,

@@ -1,4 +1,4 @@
-//! `riverrun perf`: loads one topic and says what came of it, in the words of Kafka's own performance tools.
+//! `riverrun perf`: loads one topic and prints the results, in the words of Kafka's own performance tools.
 //!
 //! Owns flags and output lines that scripts know from `kafka-producer-perf-test`, `kafka-consumer-perf-test` and
 //! `kafka-e2e-latency`, and what those leave out: latency from the time at which a record was due, in microseconds.

@@ -272,7 +272,7 @@ async fn close(producers: &[Arc<Producer>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same where nothing can be told of it any more, and for no longer than anybody would wait for that.
+/// Closes the producers within `CLOSE_WAIT`: without a reader nothing more can be printed.
 async fn close_soon(producers: &[Arc<Producer>]) -> Result<(), Failure> {
     let closed = join_all(producers.iter().map(|producer| producer.close_within(CLOSE_WAIT))).await;
     if closed.contains(&false) {

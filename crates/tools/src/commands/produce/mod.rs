@@ -285,13 +285,13 @@ fn read_on_thread(
 struct Sending<'a> {
     args: &'a ProduceArgs,
     producer: &'a Producer,
-    /// In the order of sending: the line of the input, its bytes, and what becomes of it.
+    /// In the order of sending: the line of the input, its bytes, and its delivery.
     unanswered: VecDeque<(u64, usize, Delivery)>,
     summary: Summary,
 }
 
 impl Sending<'_> {
-    /// Sends records until the input ends, `--max` is reached, an error comes, or somebody stops it, also while a record
+    /// Sends records until the input ends, `--max` is reached, an error comes, or a signal stops it, also while a record
     /// waits for room.
     async fn all(
         &mut self,

@@ -127,7 +127,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
     }
     for dir in above {
-        // A directory into which somebody else has put something meanwhile stays.
+        // A directory in which others have put files meanwhile stays.
         let _ = std::fs::remove_dir(dir);
     }
     args.output.print(&measured?, text)
