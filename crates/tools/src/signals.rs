@@ -1,7 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP: each asks for an end, and every command that has something to finish hears all of them.
-//! SIGHUP comes when a terminal goes away; who was started to outlive that, as by `nohup`, goes on ignoring it.
+//! SIGHUP comes when a terminal goes away; a process that was started to outlive that, as by `nohup`, goes on
+//! ignoring it.
 //!
-//! Guarantees that what is one wish counts once: `timeout`, supervisors and shells signal the process and then its
+//! Guarantees that one wish counts once: `timeout`, supervisors and shells signal the process and then its
 //! group, so that two signals come where one was meant.
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! Removal of a deleted topic: its files go, and the node forgets it once no log dir and no journal tells of it any more.
+//! Removal of a deleted topic: its files go, and the node forgets it once no log dir and no journal has anything of it.
 //!
-//! Everything here waits for the disk on a thread that may block, never on one that serves connections. What it writes down
-//! concerns this node alone, so that it goes to the node's own log.
+//! Everything here waits for the disk on a thread that may block, never on one that serves connections. Removals concern
+//! this node alone, so they are written to the node's own log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::stop_signal::StopSignal;
 use crate::supervisor::aside;
 
 /// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them
-/// that long: what a start finds of a topic that nobody knows is kept.
+/// that long, because a start keeps records of a topic that the metadata does not know.
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
     waiting: Mutex<BTreeMap<TopicId, JournalMark>>,
 }
 
 impl Catalog {
-    /// Takes deleted topics out of use and removes their files. Blocks for the disk. What cannot be removed is tried
-    /// again after the next start.
+    /// Takes deleted topics out of use and removes their files. Blocks for the disk. Files that cannot be removed are
+    /// tried again after the next start.
     pub(crate) fn discard_topics(&self, deleted: &[TopicId]) {
         let node = self.node();
-        // First what waits for them in memory, since a disk may not answer.
+        // First their partitions, for which requests wait, since a disk may not answer.
         for id in deleted {
             let partitions = node.doomed().get(id).map_or(0, |dirs| dirs.len());
             (0..)

@@ -1,10 +1,10 @@
-//! `riverrun serve`: a server until it is told to stop.
+//! `riverrun serve`: a server until a signal stops it.
 //!
 //! Guarantees that the server neither waits for the readers of stdout and stderr, nor ends when they leave. The first
 //! Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and a second one ends the process at
 //! once, which the next start recovers from; two that come together count as one. One that comes before the server is
-//! ready ends the process at once, too: a start may be cut off anywhere, and the next one does again what it has not
-//! finished. A server that stops by itself, because its disks have failed, ends the process with an exit code of its own.
+//! ready ends the process at once, too: a start may be cut off anywhere, and the next one does the unfinished
+//! work. A server that stops by itself, because its disks have failed, ends the process with an exit code of its own.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ pub(super) struct Batch {
 struct Piece {
     /// The piece's end in the text.
     end: usize,
-    /// Lines that it tells of as lost, for a line that does.
+    /// Lost lines that it counts, if it is a line about these.
     told: Option<u64>,
 }
 

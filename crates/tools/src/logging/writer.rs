@@ -68,7 +68,7 @@ mod tests {
     use super::super::queue::tests::new_queue;
     use super::*;
 
-    /// Does what it is told, one step for each write, and then takes everything.
+    /// Takes one step for each write, and then every write.
     struct Script {
         steps: Vec<Step>,
         taken: Arc<Mutex<Vec<u8>>>,

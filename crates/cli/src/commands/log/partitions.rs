@@ -1,7 +1,7 @@
 //! Finding what there is to check below a path: partitions, log dirs, the metadata directory, journals.
 //!
 //! Links to directories are followed, as a server follows them, and each directory is looked at once, however many
-//! links lead to it. What cannot be looked at is told, and the rest is found all the same.
+//! links lead to it. Paths that cannot be looked at are listed, and the rest is found all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, TryLockError};
@@ -209,7 +209,7 @@ struct Entries {
     directories: Vec<PathBuf>,
     /// Links to directories.
     links: Vec<PathBuf>,
-    /// Links that lead to nothing, or nobody knows where.
+    /// Links that lead to nothing, or cannot be followed.
     dead: Vec<(PathBuf, io::Error)>,
     files: Vec<String>,
 }

@@ -175,7 +175,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     for found in found.iter().filter_map(|(_, found)| found.as_ref().ok()) {
         verification.note_in_use(found);
     }
-    // Entries that journals keep aside are told with their partitions.
+    // Entries that journals keep aside are listed with their partitions.
     for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
         verification.read_journal(path);
     }

@@ -106,7 +106,7 @@ pub(super) struct Reading {
     commits: bool,
     committed_at: Instant,
     silent: Silent,
-    /// Hears who wants it to end, once reading has begun.
+    /// Signals to end, from the beginning of reading on.
     stop: Option<StopSignals>,
 }
 
