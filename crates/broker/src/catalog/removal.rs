@@ -28,7 +28,7 @@ impl Catalog {
     /// tried again after the next start.
     pub(crate) fn discard_topics(&self, deleted: &[TopicId]) {
         let node = self.node();
-        // First their partitions, for which requests wait, since a disk may not answer.
+        // First their partitions, so that waiting requests end even if a disk does not answer.
         for id in deleted {
             let partitions = node.doomed().get(id).map_or(0, |dirs| dirs.len());
             (0..)
