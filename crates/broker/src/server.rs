@@ -366,7 +366,8 @@ fn in_time(
             outcome
         }
         Err(RecvTimeoutError::Timeout) => {
-            let what = "a disk does not answer: the next start recovers the records that were not written there";
+            let what =
+                "a disk does not answer: the next start recovers the records that were not written there";
             Err(StopError::Unclean(what.to_owned()))
         }
         Err(RecvTimeoutError::Disconnected) => {

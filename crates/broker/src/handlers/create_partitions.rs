@@ -77,8 +77,7 @@ fn wish(
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
     }
     if is_internal(&topic.name) {
-        let message =
-            "The topic is the server's own: its records belong to its partitions by their number.";
+        let message = "The topic is the server's own: its records belong to its partitions by their number.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
     let assignments = topic.assignments.as_deref();

@@ -169,7 +169,9 @@ pub(super) async fn run(args: ResetArgs) -> Result<(), Failure> {
     };
     if partitions.is_empty() {
         let text = format!("group {} has committed nothing", printable(&args.group));
-        return Err(Failure::new(Exit::NotFound, text).advise("--topic NAME   (names the topics to begin with)"));
+        return Err(
+            Failure::new(Exit::NotFound, text).advise("--topic NAME   (names the topics to begin with)")
+        );
     }
     let moves = plan(&admin, &partitions, &committed, args.to.goal()).await?;
     if args.execute {
