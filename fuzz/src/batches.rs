@@ -8,7 +8,7 @@ use riverrun_types::limits::INFLATE_STORED_BYTES_MAX;
 
 use crate::peak_bytes_during;
 
-/// What codecs and buffers hold whatever the input: two LZ4 blocks of 4 MiB are the largest of them.
+/// Bytes that codecs and buffers hold whatever the input: two LZ4 blocks of 4 MiB are the largest of them.
 const FIXED_BYTES_MAX: usize = 12 << 20;
 /// A raw snappy block is inflated as a whole, to this many times its size at most.
 const SNAPPY_RATIO_MAX: usize = 22;

@@ -8,8 +8,8 @@ use riverrun_journal::{Journal, JournalError, JournalOptions, RecoveredEntry};
 use crate::peak_bytes_during;
 
 const DIR: &str = "/journal";
-/// What recovery holds whatever the input: windows of a file, zeros for a new one, and what the simulated disk keeps
-/// of both.
+/// Bytes that recovery holds whatever the input: windows of a file, zeros for a new one, and the simulated disk's copies of
+/// both.
 const FIXED_BYTES_MAX: usize = 32 << 20;
 /// A sector of the simulated disk is kept in several versions.
 const RATIO_MAX: usize = 64;
@@ -92,7 +92,7 @@ fn seal_frame(bytes: &mut [u8], at: usize, id: [u8; 16], count: usize) {
     bytes[at..at + 4].copy_from_slice(b"RRfr");
     bytes[at + 8..at + 24].copy_from_slice(&id);
     bytes[at + 24..at + 32].copy_from_slice(&(at as u64).to_be_bytes());
-    // What was synced and settled: some block before.
+    // The synced and the settled position of a note: some block before.
     for field in [at + 32, at + 40] {
         let claimed = usize::from(bytes[field + 7]) * ALIGNMENT % (at + 1);
         bytes[field..field + 8].copy_from_slice(&(claimed as u64).to_be_bytes());

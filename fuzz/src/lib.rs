@@ -1,5 +1,5 @@
-//! What the fuzz targets share: an allocator that knows its peak, and the properties that each
-//! kind of input is checked for.
+//! Parts that the fuzz targets share: an allocator that knows its peak, and the properties that each kind of input is
+//! checked for.
 
 mod allocation;
 mod batches;

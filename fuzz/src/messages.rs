@@ -8,7 +8,7 @@ use crate::peak_bytes_during;
 /// Decoded bytes per byte of input, at most: the largest struct of the smallest encoding, and its vector's
 /// spare capacity. The re-encoded message is counted with it.
 const DECODED_RATIO_MAX: usize = 1024;
-/// What decoding and encoding allocate whatever the input.
+/// Bytes that decoding and encoding allocate whatever the input.
 const FIXED_BYTES_MAX: usize = 64 << 10;
 
 /// Reads `data` as a request's header, and then as the request that its first bytes choose.

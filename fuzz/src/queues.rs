@@ -14,7 +14,7 @@ use riverrun_queue::{
 
 const SEGMENT_BYTES: u64 = 4096;
 const CONTROL: &str = "queue.control";
-/// What the control file's checksums cover, and where they stand.
+/// Places of the control file's checksums, and the bytes that they cover.
 const IDENTITY_CRC_AT: usize = 48;
 const MARKS_AT: [usize; 2] = [12288, 12800];
 const MARK_COVERED_BYTES: usize = 40;
@@ -43,7 +43,7 @@ pub fn check_queue(data: &[u8]) {
     std::fs::remove_dir_all(&dir).expect("the directory is removed");
 }
 
-/// Where this process has its queues: in memory, where there is such a place.
+/// Directory of this process's queues: in memory, if there is such a place.
 fn place() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let root = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -75,7 +75,7 @@ fn sound() -> &'static Files {
 }
 
 fn fill(queue: &Queue, records: u8) -> Result<(), QueueError> {
-    // What says that another holds the queue may be damage: it is not waited for long.
+    // Damage may look like another holder of the queue, so it is not waited for long.
     let patience = Some(Duration::from_millis(5));
     let options = AppendOptions { ahead_bytes: 0, patience, ..AppendOptions::default() };
     let mut appender = queue.appender(options)?;
@@ -141,7 +141,7 @@ fn mend_batches(mut bytes: &mut [u8]) {
 
 /// Writes the files. In the same life, the control file says that its fields are true of them.
 fn write(dir: &Path, files: &Files, same_life: bool) {
-    // What a crash has left.
+    // A crash of an earlier input may have left it.
     let _ = std::fs::remove_dir_all(dir);
     let queue = Queue::create(dir, CreateOptions { segment_bytes: SEGMENT_BYTES }).expect("a queue");
     drop(queue);

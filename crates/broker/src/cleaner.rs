@@ -1,9 +1,9 @@
 //! The cleaner: compacts the filthiest log, again and again.
 //!
-//! Owns when and how fast; what is kept is the log's business. Each log dir has workers of its own, so that one that does
-//! not answer holds up no other. Of a dir `log.cleaner.threads` logs are compacted at once at most, and one more in the quick
-//! lane: that takes only the server's own logs and those that hold little, because a large one takes long and is compacted to
-//! its end. All dirs together read and write at most `log.cleaner.io.max.bytes.per.second`. A log whose compaction fails
+//! Owns when and how fast; the log decides which records are kept. Each log dir has workers of its own, so that one that
+//! does not answer holds up no other. Of a dir at most `log.cleaner.threads` logs are compacted at once, and one more in
+//! the quick lane, which takes only the server's own logs and small ones, because a large one takes long and is compacted
+//! to its end. All dirs together read and write at most `log.cleaner.io.max.bytes.per.second`. A log whose compaction fails
 //! holds up no other one: see [`crate::compaction_failures`].
 
 use std::collections::HashSet;
@@ -32,15 +32,15 @@ use crate::supervisor::on_blocking_thread;
 use crate::topic_names::OFFSETS_TOPIC;
 use crate::upkeep::{Kept, Looks, checkpoint_dir, kept_partitions};
 
-/// A log in the quick lane holds this at most: a second's work for a disk, so that none waits there for long.
+/// Bytes of a log in the quick lane at most: a second's work for a disk, so that no log waits there for long.
 const QUICK_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// The quick lanes' share of the memory for keys: little needs little.
+/// The quick lanes' share of the memory for keys: small logs need little.
 const QUICK_LANE_SHARE: usize = 8;
-/// A run has memory for so many bytes of keys at least, however many share it: it takes out what it may for some thousand
-/// keys, and the next one goes on from there.
+/// Memory for keys of a run at least, however many runs share it: it is enough for some thousand keys, and the next run
+/// goes on behind these.
 const MAP_BYTES_MIN: usize = 64 * 1024;
 
-/// Which logs a worker takes.
+/// The logs that a worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
     Any,
@@ -206,7 +206,7 @@ fn clean(control: &Control, state: &Mutex<State>, topic: &str, partition: &Parti
             note_failure(broker, dir, topic, partition.id, &error);
             true
         }
-        // The others are still there.
+        // The other logs are still there.
         Err(LogError::Deleted(_)) => true,
         Err(_) => false,
     }
@@ -232,8 +232,7 @@ fn claim_covered(broker: &Broker, state: &Mutex<State>, lane: Lane) -> Option<(A
     claim(broker, state, lane)
 }
 
-/// Chooses the log that most needs it among those that nobody compacts now. Only logs that may have become due are
-/// opened.
+/// Chooses the filthiest log among those that no worker compacts now. Only logs that may have become due are opened.
 fn claim(broker: &Broker, state: &Mutex<State>, lane: Lane) -> Option<(Arc<str>, Arc<Partition>)> {
     let mut state = state.lock();
     let kept = kept_partitions(broker, state.dir);
@@ -259,7 +258,7 @@ fn is_compacted(broker: &Broker, kept: &Kept) -> bool {
     options.cleanup_policy.iter().any(|policy| policy == "compact")
 }
 
-/// Who appends to the logs of a topic, and so whether they may use the reserve of their log dir.
+/// The appender of a topic's logs, which decides whether they may use the reserve of their log dir.
 fn origin_of(topic: &str) -> AppendOrigin {
     if topic == OFFSETS_TOPIC { AppendOrigin::Coordinator } else { AppendOrigin::Client }
 }
@@ -300,7 +299,7 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     Some(((Arc::clone(&kept.topic.name), partition), cleanable))
 }
 
-/// When time alone may have made a log due: its records have come of age, or its active segment has.
+/// The time until age alone may have made a log due: that of its records, or of its active segment.
 fn look_again(broker: &Broker, kept: &Kept) -> Duration {
     let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
     let ages = [options.min_compaction_lag_ms, options.max_compaction_lag_ms, options.segment_ms];
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_lane_takes_what_holds_little_and_the_servers_own_logs() {
+    fn quick_lane_takes_small_logs_and_the_servers_own() {
         let holds = |clean_bytes, cleanable_bytes| Cleanable {
             first_dirty: Offset::ZERO,
             first_uncleanable: Offset(1),
@@ -391,7 +390,7 @@ mod tests {
         let filled = ["a", "b"].map(|name| fill(&broker, name, 10).0);
         sim.clock.advance(Duration::from_secs(1_000_000));
         let state = Mutex::new(State::default());
-        // The only worker of the other lane is at one of them, and has no end.
+        // The only worker of the other lane compacts one of them, without an end.
         let (_, claimed) = claim_covered(&broker, &state, Lane::Any).expect("due");
         let small = filled.into_iter().find(|id| *id != claimed.id).expect("another one");
         let (mut control, _stop) = control(&broker);
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_deleted_while_it_is_compacted_holds_up_no_other_one() {
+    fn log_deleted_while_compacted_holds_up_no_other() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
         fill(&broker, "t", 10);
@@ -418,7 +417,7 @@ mod tests {
         assert!(state.lock().busy.is_empty());
     }
 
-    /// For a cleaner that is as fast as it can, until the sender says that it ends.
+    /// Without a throttle; the cleaner stops when the sender says so.
     fn control(broker: &Arc<Broker>) -> (Control, watch::Sender<bool>) {
         let (stop, stopping) = watch::channel(false);
         let pace = Arc::new(Mutex::new(IoPace::new(None)));
@@ -426,17 +425,17 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_compacted_holds_up_no_other_one_and_is_told_of_until_it_can() {
+    fn uncompactable_log_holds_up_no_other_and_shows_in_health() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
-        // The filthiest of all is the one that fails.
+        // The filthiest log is the one that fails.
         let (bad, path) = fill(&broker, "bad", 20);
         let (good, _) = fill(&broker, "good", 10);
         sim.clock.advance(Duration::from_secs(1_000_000));
         let state = Mutex::new(State::default());
         let (control, _stop) = control(&broker);
         let run = || while clean_filthiest(&control, &state) {};
-        // Its index stays: a dir in which that cannot be opened has failed.
+        // Its index stays: a dir in which an index cannot be opened has failed.
         let records = path.join("00000000000000000000.log");
         sim.fs.make_unreadable(Some(&records)).expect("there");
         let size = |id: PartitionId| broker.partitions.get(id).expect("live").log.size_bytes();
@@ -459,9 +458,9 @@ mod tests {
     }
 
     #[test]
-    fn group_offsets_are_compacted_in_the_reserve_before_their_segment_is_full() {
+    fn group_offsets_compact_in_the_reserve_when_space_runs_out() {
         let sim = SimEnv::new(1);
-        // No segment is ended for its age.
+        // No segment is rolled for its age.
         let options =
             [("data.dir", "/data"), ("log.dir.reserve.bytes", "100000"), ("log.roll.ms", "9000000000000000")];
         let config = BrokerConfig::from_pairs(options).expect("valid");
@@ -471,7 +470,7 @@ mod tests {
         let size = |id: PartitionId| broker.partitions.get(id).expect("live").log.size_bytes();
         let before = size(own);
         let (control, _stop) = control(&broker);
-        // Whatever was seen before.
+        // With a new state, so that no earlier look keeps a log from being looked at.
         let run = || {
             let state = Mutex::new(State::default());
             while clean_filthiest(&control, &state) {}
@@ -486,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_for_whose_compaction_there_is_no_room_is_told_of_and_compacted_when_there_is() {
+    fn log_is_compacted_once_there_is_room_and_health_says_so() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
         let (id, path) = fill(&broker, "t", 100);

@@ -99,7 +99,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_log_that_fails_again_and_again_rests_longer_and_longer_up_to_a_bound() {
+    fn failing_log_rests_twice_as_long_each_time_up_to_a_bound() {
         let failures = CompactionFailures::default();
         let mut now = SECOND;
         assert_eq!(failures.turn(ID, now), Turn::First);

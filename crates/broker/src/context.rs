@@ -1,4 +1,4 @@
-//! Who asks: what every handler knows about the request's sender, and the one place where it asks for leave.
+//! The sender of a request, as every handler knows it, and the one place where handlers check its permissions.
 //!
 //! Nothing authenticates yet, so every principal is anonymous and [`RequestContext::authorize`] allows
 //! everything. The calls stand in the handlers all the same, so that access control changes this file only.
@@ -25,29 +25,29 @@ impl Principal {
     }
 }
 
-/// What does not change during a connection's life.
+/// Facts that do not change during a connection's life, and counts of its requests.
 #[derive(Debug)]
 pub(crate) struct ConnectionInfo {
     /// Number of the connection since the server's start.
     pub(crate) id: u64,
     /// The client's address.
     pub(crate) peer: SocketAddr,
-    /// Name of the listener that accepted it: it decides which advertised address the client is told.
+    /// Name of the listener that accepted it: the listener decides which advertised address the client gets.
     pub(crate) listener: Arc<str>,
-    /// Who it is.
+    /// The identity of the client.
     pub(crate) principal: Principal,
-    /// Requests of it that are worked on aside: nothing that came after them is started.
+    /// Requests of this connection that are worked on aside: meanwhile no later one is started.
     aside: AtomicUsize,
-    /// Fetches of it that wait for records.
+    /// Fetches of this connection that wait for records.
     parked_fetches: AtomicUsize,
 }
 
-/// Counts one fetch that waits for records, of its connection and of the server, while it lives.
+/// While it lives, counts one fetch that waits for records, of its connection and of the server.
 #[derive(Debug)]
 pub(crate) struct ParkedFetch<'a> {
     connection: &'a ConnectionInfo,
     all: &'a AtomicUsize,
-    /// Whether no other one of its connection waited when it began to.
+    /// Whether no other fetch of the connection waited when this one began to.
     pub(crate) is_only: bool,
 }
 
@@ -58,7 +58,7 @@ impl Drop for ParkedFetch<'_> {
     }
 }
 
-/// Counts one request that is worked on aside, while it lives.
+/// While it lives, counts one request that is worked on aside.
 #[derive(Debug)]
 pub(crate) struct WorkAside(Arc<ConnectionInfo>);
 
@@ -105,16 +105,16 @@ impl Drop for WorkAside {
     }
 }
 
-/// What every handler knows about the sender of one request.
+/// Facts about the sender of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
-    /// The connection it came in on.
+    /// The connection that the request came in on.
     pub(crate) connection: Arc<ConnectionInfo>,
     /// The client's own name for itself; empty if it gave none. Not proved, and escaped wherever it is logged.
     pub(crate) client_id: Arc<str>,
 }
 
-/// What a request wants to do with a resource, in the words of Kafka's ACLs.
+/// An operation on a resource, in the words of Kafka's ACLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Fetch records, join a group, commit offsets.
@@ -127,19 +127,19 @@ pub(crate) enum Operation {
     Delete,
     /// Change partitions.
     Alter,
-    /// See that it exists and how it stands.
+    /// See that a resource exists and how it stands.
     Describe,
-    /// See its configuration.
+    /// See the configuration.
     DescribeConfigs,
-    /// Change its configuration.
+    /// Change the configuration.
     AlterConfigs,
-    /// What servers of a cluster ask each other. No request here needs it, and clients are told that they may.
+    /// Requests that servers of a cluster send each other. None of ours needs it; clients are told that they may.
     ClusterAction,
     /// Obtain a producer id.
     IdempotentWrite,
 }
 
-/// What an [`Operation`] is done to.
+/// The resource of an [`Operation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource<'a> {
     /// The whole server.
@@ -151,7 +151,7 @@ pub(crate) enum Resource<'a> {
 }
 
 impl RequestContext {
-    /// Where it comes from, for what sources have shares of.
+    /// The source of the request, by which clients have their shares.
     pub(crate) fn source(&self) -> Source {
         Source::of(self.connection.peer.ip())
     }

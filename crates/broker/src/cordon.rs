@@ -15,20 +15,20 @@ const ALL_DIRS: &str = "*";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Cordon {
-    /// All, also those that come later.
+    /// All, also later ones.
     All,
-    /// Those of these indexes, in the order in which they were named.
+    /// Those of these indexes, in the order of their naming.
     Dirs(Vec<u16>),
 }
 
 impl Cordon {
-    /// Around no dir.
+    /// No dir is cordoned.
     pub(crate) fn none() -> Self {
         Self::Dirs(Vec::new())
     }
 
-    /// Around the dirs of these names; the error is a sentence for whoever gave them. A dir may be named as the server
-    /// was told of it, or by its absolute path, as clients are told.
+    /// Cordons the dirs of these names; the error is a sentence for the author of the names. A dir has two names: the path in
+    /// the server's configuration, and its absolute path, which clients are told.
     pub(crate) fn parse<N: AsRef<str>>(names: &[N], log_dirs: &[&Path]) -> Result<Self, String> {
         if names.iter().any(|name| name.as_ref() == ALL_DIRS) {
             let is_alone = names.iter().all(|name| name.as_ref() == ALL_DIRS);
@@ -46,7 +46,7 @@ impl Cordon {
         Ok(Self::Dirs(dirs))
     }
 
-    /// Without the dirs of these names, of which others than log dirs mean nothing. `*` goes by its own name alone.
+    /// Without the dirs of these names; other names are ignored. `*` goes by its own name alone.
     pub(crate) fn without(&self, names: &[&str], log_dirs: &[&Path]) -> Self {
         match self {
             Self::Dirs(dirs) => {
@@ -58,7 +58,7 @@ impl Cordon {
         }
     }
 
-    /// Goes with the dirs when the one of this index is removed, and each behind it gets the index before its own.
+    /// Follows the removal of the dir of this index: each dir behind it gets the index before its own.
     pub(crate) fn follow_removal(&mut self, index: u16) {
         if let Self::Dirs(dirs) = self {
             dirs.retain(|dir| *dir != index);
@@ -74,7 +74,7 @@ impl Cordon {
         }
     }
 
-    /// The names that say the same today.
+    /// Names that mean the same dirs today.
     pub(crate) fn names(&self, log_dirs: &[&Path]) -> Vec<String> {
         match self {
             Self::All => vec![ALL_DIRS.to_owned()],
@@ -97,7 +97,7 @@ fn unknown(name: &str, log_dirs: &[&Path]) -> String {
     format!("cordoned.log.dirs names {}, which is not in log.dirs ({known})", crate::text::shown(name))
 }
 
-/// What a path means also to who is elsewhere; it was given relative to where the server was started.
+/// The absolute path, which means the same in every working directory.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_not_cordoned_and_all_goes_as_one() {
+    fn subtracted_log_dirs_are_not_cordoned_and_all_goes_as_one() {
         let without = |names: &[&str], gone: &[&str]| {
             parse(names).expect("known").without(gone, &LOG_DIRS.map(Path::new))
         };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_dir_is_refused_and_so_is_all_beside_some() {
+    fn unknown_log_dirs_and_all_beside_others_are_refused() {
         for (names, part) in [(["/a", "/z"], "/z, which is not in log.dirs"), (["*", "/a"], "all of them")] {
             let error = parse(&names).expect_err("refused");
             assert!(error.contains(part), "{error}");

@@ -1,10 +1,10 @@
 //! Partitions in which damage was found before this start.
 //!
-//! A mark beside the segment tells of it, but a partition is opened at its first use only, and until then nobody would be
-//! told. So the marks are looked for once after a start, in the background, and what has one is opened: that checks it
-//! again and either takes the mark away or has health and metrics tell. Costs a look at the names in each partition's
-//! directory; nothing waits for it. Partitions of a log dir that has failed are passed over: all of them are in trouble, and
-//! the next start looks again.
+//! A damage marker beside a segment records it, but a partition is opened at its first use only, and nobody would learn of
+//! the damage before. So one task looks for the markers after a start, in the background, and opens each partition that has
+//! one: opening checks the segment again, and either takes the marker away or has health and metrics show the damage. The
+//! look costs one listing of each partition's directory; nothing waits for it. Partitions of a log dir that has failed are
+//! passed over: all of them are in trouble, and the next start looks again.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
 }
 
 fn look(broker: &Broker, stop: &StopSignal) {
-    // Of what the metadata knows: a checkpoint that was lost knows nothing.
+    // Topics from the metadata: a checkpoint that was lost knows no partitions.
     let image = broker.catalog.cluster();
     let topics = image.topics_sorted().into_iter();
     for (topic, index) in
@@ -33,13 +33,13 @@ fn look(broker: &Broker, stop: &StopSignal) {
         }
         let id = PartitionId { topic: topic.id, index };
         if broker.replicas.log_dir(id).is_some_and(|dir| is_marked(broker, id, dir)) {
-            // What is wrong with it is told by whoever opens it.
+            // Opening logs the damage.
             let _opened = broker.partition(topic, index);
         }
     }
 }
 
-/// Whether a partition has a mark, or may have one: who opens it then finds out.
+/// Whether a partition has a damage marker, or may have one, which opening it finds out.
 fn is_marked(broker: &Broker, id: PartitionId, dir: usize) -> bool {
     match broker.logs.has_damage_marker(id, dir) {
         Ok(is_marked) => is_marked,
@@ -69,7 +69,7 @@ mod tests {
 
     const PARTITIONS: i32 = 80;
 
-    /// A server that is started anew, where half of so many partitions lie in `/two`; and where in it.
+    /// A restarted server with half of the partitions in `/two`; and the directory of a topic there.
     fn started(sim: &SimEnv) -> (Arc<Broker>, PathBuf) {
         let start = || {
             let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_a_device_that_is_dead_are_not_opened_and_no_line_each() {
+    fn marked_partitions_of_a_dead_device_are_few_log_lines() {
         let sim = SimEnv::new(1);
         let (broker, _) = started(&sim);
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_that_the_server_may_not_look_into_are_no_line_each() {
+    fn forbidden_partition_directories_are_few_log_lines() {
         let sim = SimEnv::new(1);
         let (broker, topic) = started(&sim);
         sim.fs.forbid(Some(&topic)).expect("there");

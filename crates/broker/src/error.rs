@@ -34,12 +34,12 @@ pub(crate) fn coordinator_append_error(error: &AppendError) -> ErrorCode {
 
 fn batch_error(error: &BatchError) -> ErrorCode {
     match error {
-        // What is cut holds no whole batch, which is the sender's doing and stays so when it is sent again; so is a
-        // format of before there were batches, and a stream that does not inflate though the checksum over it is right.
+        // A batch that is cut is the sender's doing, and stays so when it is sent again; so is a format from before there
+        // were batches, and a stream that does not inflate under a right checksum.
         BatchError::Corrupt(CorruptCause::Cut | CorruptCause::Stream(_))
         | BatchError::Invalid(_)
         | BatchError::UnsupportedMagic(0 | 1) => ErrorCode::INVALID_RECORD,
-        // A format that nobody has defined may have been one that was garbled on its way.
+        // An undefined format may be a defined one that was garbled on its way.
         BatchError::Corrupt(_) | BatchError::UnsupportedMagic(_) => ErrorCode::CORRUPT_MESSAGE,
         BatchError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
         BatchError::UnsupportedCompression(_) => ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
@@ -70,7 +70,7 @@ pub(crate) fn read_error(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
         ReadError::Storage(error) => log_error(error),
-        // A fetch asks again by itself.
+        // A fetch reads it in a later pass by itself.
         ReadError::FarFromIndex => ErrorCode::UNKNOWN_SERVER_ERROR,
     }
 }
@@ -84,11 +84,11 @@ pub(crate) fn is_log_trouble(error: &LogError) -> bool {
 pub(crate) fn log_error(error: &LogError) -> ErrorCode {
     match error {
         LogError::Deleted(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
-        // A server that stops is a leader that moves, and a log is cut for another one: clients look for the next.
+        // A server that stops is a leader that moves, and a log is cut for another leader: clients look for the next.
         LogError::Closed | LogError::OutOfTime | LogError::NotRecovered | LogError::BeingCut(_) => {
             ErrorCode::NOT_LEADER_OR_FOLLOWER
         }
-        // It stays as it is, however often it is asked for.
+        // Asking again does not help.
         LogError::Unprocessed { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         LogError::DirFull { .. }
         | LogError::DirHangs { .. }
@@ -134,8 +134,8 @@ pub(crate) fn topic_error(error: &TopicError) -> ErrorCode {
     }
 }
 
-/// The code for metadata that could not be changed; logged here, because it is always the server's own trouble. What the
-/// disk does is told now and then: while it lasts each request meets it.
+/// The code for metadata that could not be changed; logged here, because it is always the server's own trouble. Errors of
+/// the disk are logged within a limit: while they last every request meets them.
 pub(crate) fn metadata_error(error: &MetadataError) -> ErrorCode {
     let code = match error {
         MetadataError::Stopping => ErrorCode::NOT_CONTROLLER,
@@ -150,7 +150,7 @@ pub(crate) fn metadata_error(error: &MetadataError) -> ErrorCode {
     code
 }
 
-/// Whether the server should say something in its own log: the client is told anyway, but the disk is ours.
+/// Whether the server's own log should have the error as well: the client is told in any case, but the disk is ours.
 pub(crate) fn is_our_trouble(code: ErrorCode) -> bool {
     code == ErrorCode::KAFKA_STORAGE_ERROR || code == ErrorCode::UNKNOWN_SERVER_ERROR
 }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::testing::log_lines;
 
-    /// The lines that a hundred requests leave in the log which fail with this error, and what each client is told.
+    /// The log lines of a hundred requests that fail with this error, each of which must be answered with `told`.
     fn lines_of(error: &MetadataError, told: ErrorCode) -> usize {
         log_lines(|| {
             for _ in 0..100 {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn metadata_that_has_failed_is_not_told_of_with_each_request() {
         let failed = MetadataError::Poisoned("a sync failed".to_owned());
-        // What another test has just left in the log keeps ours back for a moment.
+        // Lines of other tests use up the limit for a moment.
         let mut tries = (0..1000).map(|_| {
             std::thread::sleep(Duration::from_millis(10));
             lines_of(&failed, ErrorCode::KAFKA_STORAGE_ERROR)

@@ -1,7 +1,7 @@
-//! Reading what one fetch may take: partition by partition, within its byte limits.
+//! One pass of a fetch: reads partition by partition, within the byte limits.
 //!
-//! Owns the pass over all that is wanted, and its answers; [`partition`] reads one partition. What a pass may do that may have
-//! to wait for the disk is decided by [`crate::catch_up::plan`].
+//! Owns the pass over all wanted partitions, and its answers; [`partition`] reads one partition. [`crate::catch_up::plan`]
+//! decides which reads that may have to wait for the disk a pass makes.
 
 mod partition;
 
@@ -23,7 +23,7 @@ use crate::metadata::ClusterImage;
 use crate::partitions::Waiter;
 use crate::response::Part;
 
-/// What a fetch may take in all.
+/// Limits of one fetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Bytes in all. The first batch found is returned whole even if it is larger, so that a consumer with small
@@ -31,24 +31,23 @@ pub(crate) struct Limits {
     pub(crate) bytes_max: usize,
 }
 
-/// One pass over all that is wanted.
+/// The result of one pass over all wanted partitions.
 #[derive(Debug)]
 pub(crate) struct Pass {
-    /// One for each wanted partition, in order.
+    /// One for each wanted partition, in their order.
     pub(crate) answers: Vec<Answer>,
     pub(crate) bytes: usize,
-    /// Whether something is to be said at once: an error, or records of a partition that has more than the limits
-    /// let through, so that waiting brings nothing, or what has cost so much, or would take so long, that the rest must
-    /// wait.
+    /// Whether the answer must not wait: for an error; for a partition with more records than the limits let through, so that
+    /// waiting brings nothing; or for a partition that the pass has postponed.
     pub(crate) urgent: bool,
-    /// Whether it ended for want of descriptors: another one would end alike.
+    /// Whether the pass ended for want of descriptors: another one would end alike.
     pub(crate) is_short: bool,
 }
 
-/// Reads everything once. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
+/// Makes one pass. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
 /// no advance is missed.
 ///
-/// What may lie on the disk is read log dir by log dir, each in its turn.
+/// Partitions that may lie on the disk are read log dir by log dir, each dir in its turn.
 pub(crate) async fn read_all(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -78,10 +77,10 @@ struct Reading<'a> {
     waiter: Option<&'a Arc<Waiter>>,
     image: Arc<ClusterImage>,
     pass: PassPlan,
-    /// One for each wanted partition; it says nothing before it was read.
+    /// One for each wanted partition; empty until that was read.
     answers: Vec<Answer>,
     bytes: usize,
-    /// Bytes in memory that may still be found: an answer holds them until its client has taken it.
+    /// Bytes that further records in memory may have: an answer holds them until its client has taken it.
     memory_bytes_left: usize,
     urgent: bool,
 }
@@ -140,8 +139,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The places of all that is wanted for each log dir, in the order of the pass, and of what lies in none: it is not
-    /// known, or mounted.
+    /// The places of the wanted partitions by log dir, in the order of the pass. Partitions that are unknown or mounted lie in
+    /// none.
     fn by_log_dir(&self) -> Vec<(Option<usize>, Vec<usize>)> {
         let mut all: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
         for place in self.pass.order() {
@@ -159,7 +158,7 @@ impl<'a> Reading<'a> {
         self.broker.replicas.log_dir(PartitionId { topic, index: wanted.partition.index })
     }
 
-    /// Reads these, as far as the plan of the pass allows. Blocks for the disk if they are cold.
+    /// Reads the partitions at these places, as far as the plan of the pass allows. Blocks for the disk if they are cold.
     fn read(&mut self, places: impl IntoIterator<Item = usize>, turn: TurnOf) {
         for place in places {
             self.read_one(place, turn);

@@ -1,14 +1,14 @@
-//! Incremental fetch sessions (KIP-227): a client that fetches many partitions names only what changed, and is
-//! told only what changed.
+//! Incremental fetch sessions (KIP-227): a client that fetches many partitions names only those that changed, and is
+//! answered only with those that changed.
 //!
-//! Pure: requests and time in, decisions out. Owns what a session remembers and when it ends. The number of
-//! sessions is bounded, and so are the partitions of one, and those of all; when there is no room, those unused for longest
-//! make some, if they have been unused for [`EVICTION_AGE`], and otherwise the newcomer is served without a session, which
-//! every client understands. A session that grows where there is no room ends: its client begins another. A partition that
-//! does not exist is answered and never remembered, so that a session takes no more than what the server holds allows.
+//! Pure: requests and time in, decisions out. Owns the partitions that a session remembers, and its end. The number of
+//! sessions is bounded, and so are the partitions of one, and those of all. When there is no room, the sessions unused for
+//! longest make some if they have been unused for [`EVICTION_AGE`]; otherwise the newcomer is served without a session,
+//! which every client understands. A session that grows where there is no room ends: its client begins another. A partition
+//! that does not exist is answered and never remembered, so that a session holds no more partitions than the server.
 //!
-//! What a session fetches goes with the request that is being served, and comes back with its end: it is never copied, and
-//! nobody waits for a lock while it is looked through.
+//! The partitions of a session go with the request that is being served, and come back with its end: they are never copied,
+//! and nobody waits for a lock while they are looked through.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,7 +21,7 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 /// Session epoch of a request that wants a new session.
 const EPOCH_INITIAL: i32 = 0;
-/// Session epoch of a request that wants none, and ends the one it names.
+/// Session epoch of a request that wants no session, and ends the one that it names.
 const EPOCH_FINAL: i32 = -1;
 /// Session id of "no session".
 pub(crate) const NO_SESSION: i32 = 0;
@@ -46,7 +46,7 @@ pub(crate) struct PartitionRef {
     pub(crate) index: i32,
 }
 
-/// What a client wants of a partition, and what it was last told of it.
+/// A partition that a client wants, and the range that it was last told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) partition: PartitionRef,
@@ -69,7 +69,7 @@ pub(crate) struct SessionRequest {
     pub(crate) forgotten: Vec<PartitionRef>,
 }
 
-/// What one partition's response said, to be remembered.
+/// The facts of a partition's response that its session remembers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) high_watermark: Offset,
@@ -102,7 +102,7 @@ impl Wants {
         self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    /// Adds it at the end of the order.
+    /// Adds a partition at the end of the order.
     fn add(&mut self, wanted: Wanted) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -113,7 +113,7 @@ impl Wants {
         index
     }
 
-    /// Takes what is said of each partition, in their order.
+    /// Remembers the response of each partition, in their order.
     fn tell(&mut self, told: &[Told]) {
         for (index, told) in self.order.iter().zip(told) {
             // After an error the client must hear of the partition again as soon as it is well.
@@ -132,7 +132,7 @@ impl Wants {
     }
 }
 
-/// All that a session knows of its partitions.
+/// The partitions of a session.
 ///
 /// Invariants: `index_of` and `wants` hold the same partitions.
 #[derive(Debug, Default)]
@@ -150,7 +150,7 @@ impl Known {
         known
     }
 
-    /// Adds a partition or changes what is wanted of it; what the client was told stays known.
+    /// Adds a partition or changes its request; the range that the client was told stays known.
     fn put(&mut self, mut wanted: Wanted) {
         match self.index_of.entry(wanted.partition.clone()) {
             Entry::Occupied(found) => {
@@ -179,10 +179,10 @@ impl Known {
     }
 }
 
-/// Where a session's partitions are while no request is being served.
+/// Home of a session's partitions while no request is being served.
 type Home = Arc<Mutex<Option<Known>>>;
 
-/// How a fetch is to be served.
+/// A fetch as it is to be served.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The id to answer with.
@@ -190,33 +190,33 @@ pub(crate) struct Plan {
     /// Whether partitions without news are left out of the response.
     pub(crate) incremental: bool,
     known: Known,
-    /// Where the partitions go in the end, if they belong to a session.
+    /// Place to put the partitions back, if they belong to a session.
     home: Option<Home>,
 }
 
 impl Plan {
-    /// What to read without a session.
+    /// A plan to read these partitions without a session.
     pub(crate) fn alone(wanted: Vec<Wanted>) -> Self {
         Self { session_id: NO_SESSION, incremental: false, known: Known::of(wanted), home: None }
     }
 
-    /// What to read, in this order.
+    /// The partitions to read, in this order.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = &Wanted> {
         self.known.wants.iter()
     }
 
-    /// The one at this place of the order, which is below [`Self::len`].
+    /// The partition at this place of the order, which is below [`Self::len`].
     pub(crate) fn at(&self, place: usize) -> &Wanted {
         let wants = &self.known.wants;
         wants.entry(wants.order[place]).expect("the order holds what is there")
     }
 
-    /// How many there are to read.
+    /// Number of partitions to read.
     pub(crate) fn len(&self) -> usize {
         self.known.wants.order.len()
     }
 
-    /// Remembers what the response told of its partitions, in their order.
+    /// Remembers the response of each partition, in their order.
     pub(crate) fn finish(mut self, told: &[Told]) {
         if self.home.is_some() {
             self.known.wants.tell(told);
@@ -225,7 +225,7 @@ impl Plan {
 }
 
 impl Drop for Plan {
-    /// The session goes on, whatever became of the request.
+    /// The session goes on, whatever the end of the request.
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
             *home.lock() = Some(std::mem::take(&mut self.known));
@@ -238,16 +238,16 @@ struct Session {
     by_id: bool,
     next_epoch: i32,
     used_at: Duration,
-    /// How many partitions are counted.
+    /// Number of partitions, as it is counted in the total.
     len: usize,
     home: Home,
 }
 
 /// The sessions by their ids.
 ///
-/// Invariants: `partitions` is how many all sessions have together, at most `partitions_max`; there are at most
-/// `slots_max` sessions. `removed` holds what ended since it was looked at last: it takes its time to go, and goes when nobody
-/// waits for it.
+/// Invariants: `partitions` is the number of partitions of all sessions together, at most `partitions_max`; there are at
+/// most `slots_max` sessions. `removed` holds sessions that have ended since [`SessionCache::with`] took them last: dropping
+/// them takes time, and is done when nobody waits for the lock.
 #[derive(Debug)]
 struct Sessions {
     slots_max: usize,
@@ -265,7 +265,7 @@ impl Sessions {
         }
     }
 
-    /// Whether there is room for a session of so many partitions, made if those least used are old enough.
+    /// Whether there is room for a session of so many partitions; the least used give way if they are old enough.
     fn make_room(&mut self, partitions: usize, now: Duration) -> bool {
         while self.by_id.len() >= self.slots_max || self.partitions + partitions > self.partitions_max {
             let oldest = self.by_id.iter().min_by_key(|(_, session)| session.used_at);
@@ -335,7 +335,7 @@ pub(crate) struct SessionCache {
     sessions: Mutex<Sessions>,
 }
 
-/// What a request of a session is told that has ended, so that its client begins another.
+/// The answer to a request of a session that has ended, so that its client begins another.
 const ENDED: ErrorCode = ErrorCode::FETCH_SESSION_ID_NOT_FOUND;
 
 impl SessionCache {
@@ -355,7 +355,7 @@ impl SessionCache {
         self.sessions.lock().by_id.len()
     }
 
-    /// Does something with the sessions. What ends by that goes after it.
+    /// Changes the sessions. Those that end by it are dropped after the lock.
     fn with<T>(&self, change: impl FnOnce(&mut Sessions) -> T) -> T {
         let mut sessions = self.sessions.lock();
         let changed = change(&mut sessions);
@@ -365,13 +365,13 @@ impl SessionCache {
         changed
     }
 
-    /// How many partitions a session has.
+    /// Number of partitions of a session.
     pub(crate) fn partitions_of(&self, session_id: i32) -> usize {
         self.sessions.lock().by_id.get(&session_id).map_or(0, |session| session.len)
     }
 
     /// Decides how to serve a request. `fresh_id` is a random number that becomes the id of a new session; a session remembers
-    /// only what `exists`.
+    /// only partitions that exist.
     pub(crate) fn begin(
         &self,
         request: SessionRequest,
@@ -402,7 +402,7 @@ impl SessionCache {
         }
     }
 
-    /// Applies what an incremental request changes, and plans all that its session fetches.
+    /// Applies the changes of an incremental request, and plans all partitions of its session.
     fn resume(
         &self,
         request: SessionRequest,
@@ -424,7 +424,7 @@ impl SessionCache {
             return Err(ENDED);
         }
         if plan.len() == 0 {
-            // A session of nothing is worth nothing; the client starts another when it has something to fetch.
+            // A session without partitions is worth nothing; the client starts another when it has one to fetch.
             self.with(|sessions| sessions.remove(id));
             plan.session_id = NO_SESSION;
         }

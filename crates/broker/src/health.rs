@@ -1,4 +1,4 @@
-//! How the server is, as values: what `/health` tells, whoever finds it out.
+//! The state of the server as values: the findings of `/health`, whichever part finds them.
 //!
 //! Owns the codes. Each is a name that stays, so that a program may act on it; the text beside it is for people and may
 //! change. docs/operations.md lists them.
@@ -11,15 +11,15 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Severity {
-    /// It is as its owner wants it, and should be known.
+    /// The object is as its owner wants it; people should know.
     Ok,
     /// The server does its work; somebody should look.
     Warning,
-    /// It keeps the server from its work, or from a part of it.
+    /// The server cannot do its work, or a part of it.
     Critical,
 }
 
-/// What a finding is about.
+/// The object of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", content = "name", rename_all = "kebab-case")]
 pub(crate) enum Object {
@@ -47,7 +47,7 @@ impl Object {
 /// Makes the codes, with their names.
 macro_rules! codes {
     ($($code:ident = $name:literal),* $(,)?) => {
-        /// What was found.
+        /// The code of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
         pub(crate) enum Code {
             $(#[serde(rename = $name)] $code),*
@@ -106,49 +106,49 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Something that keeps the server from its work.
+    /// A finding that keeps the server from its work.
     pub(crate) fn critical(code: Code, object: Object, text: String) -> Self {
         Self { code, severity: Severity::Critical, object, text }
     }
 
-    /// Something at which somebody should look.
+    /// A finding at which somebody should look.
     pub(crate) fn warning(code: Code, object: Object, text: String) -> Self {
         Self { code, severity: Severity::Warning, object, text }
     }
 
-    /// Something that should be known.
+    /// A finding that people should know.
     pub(crate) fn known(code: Code, object: Object, text: String) -> Self {
         Self { code, severity: Severity::Ok, object, text }
     }
 }
 
-/// How a server is, for whoever watches it.
+/// The state of a server, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Health {
-    /// The worst that was found.
+    /// The worst severity of all findings.
     status: Severity,
     findings: Vec<Finding>,
 }
 
 impl Health {
-    /// From what was found: what is critical comes first, and the rest keeps its order.
+    /// Orders the findings: critical ones come first, and the rest keeps its order.
     pub(crate) fn of(mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| finding.severity != Severity::Critical);
         let status = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
         Self { status, findings }
     }
 
-    /// Whether nothing keeps the server from its work.
+    /// Whether no finding keeps the server from its work.
     pub(crate) fn is_well(&self) -> bool {
         self.status < Severity::Critical
     }
 
-    /// The texts, what is critical first.
+    /// The texts, critical ones first.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.findings.iter().map(|finding| finding.text.as_str())
     }
 
-    /// The texts of what is critical.
+    /// The texts of critical findings.
     #[cfg(test)]
     pub(crate) fn troubles(&self) -> Vec<String> {
         let critical = self.findings.iter().filter(|finding| finding.severity == Severity::Critical);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_critical_comes_first_and_decides() {
+    fn critical_findings_come_first_and_decide_the_status() {
         let warning = Finding::warning(Code::WaitTurns, Object::Process, "they wait".to_owned());
         assert!(Health::of(vec![warning.clone()]).is_well());
         let critical =

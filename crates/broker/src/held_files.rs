@@ -1,9 +1,9 @@
 //! Files that answers hold open until their clients have taken the records in them.
 //!
-//! Owns the count of those files and of whom each is held for. An answer that was not taken keeps its files open whatever
-//! the log store closes, so they have a part of the descriptors of their own. A source may hold as many as it leaves free:
-//! whoever takes nothing leaves a half to the others, and each of them a half of what is left. Guarantees that no more
-//! files are held than there are descriptors for. A fetch that may hold no further file copies its records instead.
+//! Owns the count of those files, and of the sources for which they are held. An answer that was not taken keeps its files
+//! open whatever the log store closes, so they have a part of the descriptors of their own. A source may hold as many as it
+//! leaves free: the first one at most a half, and each other one at most a half of the rest. Guarantees that no more files
+//! are held than there are descriptors for. A fetch that may hold no further file copies its records instead.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +31,7 @@ struct Held {
     distinct: HashMap<Source, usize>,
 }
 
-/// A file that is open, by the address of its handle: whoever counts it keeps the handle.
+/// An open file, by the address of its handle, which the hold that counts it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileId(usize);
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// Bad frames and bad requests.
 pub(crate) static BAD_CLIENTS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
-/// Connections whose task panicked: whoever has found a request that does it sends it again.
+/// Connections whose task panicked: a client that has found a request that does it sends it again.
 pub(crate) static CONNECTION_PANICS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Connections above the bounds.
@@ -26,14 +26,14 @@ pub(crate) static ADMIN_VISITS: LogLimit =
 /// Records for the server's own topics: a producer that is refused tries again.
 pub(crate) static INTERNAL_WRITES: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
-/// Topics that somebody has named and that are not made yet: a client asks again and again.
+/// Topics that a client has named and that are not made yet: it asks again and again.
 pub(crate) static AUTO_CREATIONS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Memory for responses that clients do not take, while others wait for it.
 pub(crate) static RESPONSE_MEMORY: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
-/// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again. What
-/// failed has a line of its own where it failed.
+/// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again. The failure
+/// itself has a line of its own.
 pub(crate) static STORAGE_TROUBLE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Metadata that cannot be changed: each request that would change it meets the trouble again.
@@ -57,12 +57,12 @@ pub(crate) static GROUP_TROUBLE: LogLimit =
 pub(crate) static GROUP_MEMORY_SHORTAGE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 
-/// Changes that clients have made, one line for each request. A tool that makes topics one by one is told of in full, and a
-/// million of them are a few lines a minute.
+/// Changes that clients have made, one line for each request. A tool that makes topics one by one is logged in full, and
+/// a million of them are a few lines a minute.
 pub(crate) static CHANGES: [LogLimit; Change::COUNT] =
     [const { LogLimit::in_bursts(20, Duration::from_secs(10)) }; Change::COUNT];
 
-/// What a client has changed.
+/// A change that a client has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     TopicsCreated,
@@ -79,17 +79,17 @@ pub(crate) enum Change {
 impl Change {
     const COUNT: usize = 9;
 
-    /// Its own limit, so that one kind leaves no other without a word.
+    /// The limit of this kind: each kind has its own, so that none silences another.
     pub(crate) fn limit(self) -> &'static LogLimit {
         &CHANGES[self as usize]
     }
 }
 
-/// Sources of which a kind remembers what it has told. Those beyond share one share: an attacker who has many addresses
-/// gets no more lines for them.
+/// Sources that a kind remembers. Those beyond share one share: an attacker with many addresses gets no more lines for
+/// them.
 const SOURCES_MAX: usize = 64;
 
-/// So many lines each `interval`, for each source of them. The interval doubles up to `interval_max` while the trouble
+/// A number of lines each `interval`, for each source of them. The interval doubles up to `interval_max` while the trouble
 /// goes on; a line says how many were left out since the last.
 ///
 /// Invariants: at most [`SOURCES_MAX`] sources are remembered; no line is written while a lock is held.
@@ -98,14 +98,14 @@ pub(crate) struct LogLimit {
     lines: u32,
     interval: Duration,
     interval_max: Duration,
-    /// Lines without a source, and those of sources that are too many.
+    /// State of lines without a source, and of sources beyond the bound.
     shared: Mutex<LimitState>,
     sources: Mutex<BTreeMap<IpAddr, LimitState>>,
 }
 
 #[derive(Debug)]
 struct LimitState {
-    /// When the interval began that holds now.
+    /// Begin of the current interval.
     begun: Option<Instant>,
     interval: Duration,
     /// Lines that may still be written in it.
@@ -133,7 +133,7 @@ impl LimitState {
             return Some(0);
         }
         let suppressed = std::mem::take(&mut self.suppressed);
-        // What was quiet for so long begins anew.
+        // After so long a silence the interval begins anew.
         let is_recent = self.begun.is_some_and(|begun| now.duration_since(begun) < 2 * self.interval);
         let goes_on = is_recent && suppressed > 0;
         self.interval = if goes_on { (self.interval * 2).min(limit.interval_max) } else { limit.interval };
@@ -174,7 +174,7 @@ impl LogLimit {
         }
     }
 
-    /// The same for what comes from this address.
+    /// The same for lines that this address causes.
     pub(crate) fn warn_of(&self, source: IpAddr, line: impl FnOnce(u64)) {
         if let Some(suppressed) = self.admit_of(network(source), Instant::now()) {
             line(suppressed);
@@ -184,7 +184,7 @@ impl LogLimit {
     fn admit_of(&self, source: IpAddr, now: Instant) -> Option<u64> {
         let mut sources = self.sources.lock();
         if sources.len() >= SOURCES_MAX && !sources.contains_key(&source) {
-            // One that has nothing to tell and may write again needs no memory.
+            // A source that left out no line and may write again needs no memory.
             sources.retain(|_, state| state.suppressed > 0 || !state.is_over(now));
             if sources.len() >= SOURCES_MAX {
                 drop(sources);
@@ -195,7 +195,7 @@ impl LogLimit {
     }
 }
 
-/// Whoever has one address of IPv6 has 64 bits of them.
+/// The address, of IPv6 its first 64 bits: one subscriber has the other 64.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn trouble_that_goes_on_is_told_ever_more_rarely_and_new_trouble_at_once() {
+    async fn lasting_trouble_is_logged_ever_less_and_new_one_at_once() {
         let limit = LogLimit::slowing_down(Duration::from_secs(1), Duration::from_secs(8));
         let (begun, mut at_s) = (Instant::now(), Vec::new());
         for _ in 0..400 {
@@ -259,13 +259,13 @@ mod tests {
             limit.warn_of(IpAddr::from(index.to_be_bytes()), |_| lines += 1);
         }
         assert_eq!(lines, SOURCES_MAX + 1);
-        // 64 bits of one owner's are one source.
+        // A thousand addresses of one /64 are one source.
         let other = LogLimit::new(Duration::from_secs(1));
         for index in 0..1000_u16 {
             other.warn_of(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, index]), |_| lines += 1);
         }
         assert_eq!(lines, SOURCES_MAX + 2);
-        // What is over makes room.
+        // Sources whose interval is over make room.
         tokio::time::advance(Duration::from_secs(1)).await;
         let mut is_told = false;
         limit.warn_of(IpAddr::from([255; 4]), |_| is_told = true);

@@ -14,7 +14,7 @@ use crate::held_files::HeldFile;
 pub(crate) enum Part {
     /// Bytes in memory.
     Bytes(Bytes),
-    /// Bytes in memory that others share, which stays as a whole as long as this does: it may be some hundred times as much.
+    /// Bytes in memory that others share, which stays as a whole as long as this part: it may be some hundred times as much.
     Shared(Bytes),
     /// A range of a file; the range has been written and is not changed any more.
     File {
@@ -23,7 +23,7 @@ pub(crate) enum Part {
         len: usize,
         /// Index of the log dir that holds it.
         log_dir: usize,
-        /// If the range is far behind the end of its log.
+        /// Set if the range is far behind the end of its log.
         far: Option<Box<FarRead>>,
     },
 }
@@ -44,7 +44,7 @@ impl Part {
         }
     }
 
-    /// Moves what is shared to memory of its own.
+    /// Moves shared bytes to memory of their own.
     pub(crate) fn own(&mut self) {
         if let Self::Shared(bytes) = self {
             *self = Self::Bytes(Bytes::copy_from_slice(bytes));
@@ -62,19 +62,19 @@ impl fmt::Debug for Part {
     }
 }
 
-/// What a handled request leaves for its connection to do.
+/// The end of a handled request, for its connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// Send this.
     Respond(ResponseFrame),
     /// Nothing to send (a produce request with acks=0).
     Silent,
-    /// The request was not one: close the connection. The text says why, for the log.
+    /// The frame was no valid request: close the connection. The text says why, for the log.
     Close(String),
 }
 
-/// One response with its length field. It may have some hundred thousand pieces, so what is said of all of them is counted
-/// once, where it is assembled.
+/// One response with its length field. It may have some hundred thousand pieces, so sums over all of them are taken once,
+/// where it is assembled.
 ///
 /// Invariants: `len` and `memory_bytes` are sums over `parts`.
 #[derive(Debug)]
@@ -90,9 +90,9 @@ pub(crate) struct ResponseFrame {
 }
 
 impl ResponseFrame {
-    /// A response from its encoded bytes, length field included. `external` are the parts that belong at each
-    /// of the frame's splices; they are as long as the splices say. The encoded bytes are cut only where there is something to
-    /// insert: each piece takes a little of a system call.
+    /// A response from its encoded bytes, length field included. `external` are the parts for each of the frame's splices; they
+    /// are as long as the splices say. The encoded bytes are cut only where there is something to insert: each piece takes a
+    /// little of a system call.
     pub(crate) fn assemble(frame: Frame, external: Vec<Vec<Part>>) -> Self {
         let mut rest = frame.bytes.freeze();
         let mut taken = 0;
@@ -117,7 +117,7 @@ impl ResponseFrame {
         Self { parts, len, memory_bytes, charge: None }
     }
 
-    /// Moves what it shares to memory of its own.
+    /// Moves shared bytes of its parts to memory of their own.
     pub(crate) fn own(&mut self) {
         self.parts.iter_mut().for_each(Part::own);
     }

@@ -1,8 +1,8 @@
-//! The scrub's shell: when a pass begins, how fast it goes, and what is told of it.
+//! The scrub's shell: when a pass begins, how fast it goes, and its counts.
 //!
-//! Each log dir has passes of its own. A pass goes over all partitions of it that have records, in their order, from a place
-//! that chance chooses on. A partition that holds much is read in turns: the others have theirs between them. What is read
-//! of each, and what follows from damage, is the log's business.
+//! Each log dir has passes of its own. A pass goes over all partitions of the dir that have records, in their order, from a
+//! random one on. A large partition is read in turns, between which the others have theirs. The log decides which bytes are
+//! read, and what follows from damage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::on_blocking_thread;
 use crate::upkeep::{Kept, in_turns, kept_partitions};
 
-/// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
-/// started anew is scrubbed, too.
+/// Time from the start to the first pass, unless one interval is shorter: a server that is often started anew is scrubbed,
+/// too.
 const FIRST_PASS: Duration = Duration::from_mins(1);
 
-/// What a look at a partition's directory counts for in the pace, and opening its log: many small partitions take
+/// Bytes that a look at a partition's directory, and opening its log, count for in the pace: so many small partitions take
 /// their time like few large ones.
 const LOOK_BYTES: u64 = 4 * 1024;
 const OPEN_BYTES: u64 = 64 * 1024;
 
-/// Bytes of a partition that are read before the others have their turn, but for the rest of a segment: fewer would have a log
-/// opened more often than is worth it.
+/// Bytes of a partition that are read in one turn, and the rest of their segment: with fewer, the log would be opened too
+/// often.
 const TURN_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Lent to the reads of one pass.
@@ -85,7 +85,7 @@ fn pass(broker: &Arc<Broker>, dir: usize, interval: Duration, stop: StopSignal) 
     }
 }
 
-/// A log dir's part of what all passes may read: as large as its part of what there is to read.
+/// A log dir's share of the rate of all passes: its share of all bytes.
 fn rate_max(broker: &Broker, dir: usize, total_bytes: u64) -> u64 {
     let others = (0..broker.logs.dir_count()).filter(|other| *other != dir);
     let of_others: u64 =
@@ -95,7 +95,7 @@ fn rate_max(broker: &Broker, dir: usize, total_bytes: u64) -> u64 {
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// Reads of each partition what a turn allows, until there is nothing left; false if stopped before.
+/// Reads one turn's bytes of each partition, until nothing is left; false if stopped before.
 fn scrub_in_turns(broker: &Broker, kept: Vec<Kept>, control: &Control) -> bool {
     let kept = kept.into_iter().map(|kept| (kept, Offset::ZERO)).collect();
     in_turns(
@@ -109,13 +109,13 @@ fn scrub_in_turns(broker: &Broker, kept: Vec<Kept>, control: &Control) -> bool {
     )
 }
 
-/// A turn of a partition; where the next one begins, if something is left.
+/// A turn of a partition; the place at which the next one begins, if something is left.
 fn scrub(broker: &Broker, kept: &Kept, from: Offset, control: &Control) -> Option<Offset> {
     if kept.is_in_failed_dir(broker) {
         return None;
     }
     control.on_io(LOOK_BYTES);
-    // Only a log that has sealed segments is opened, because most of many have none, or one of which something is missing.
+    // Many partitions have no sealed segment: a log is opened only if it has one, or if a file of it is missing.
     let seems_whole = broker.logs.seems_whole(kept.known.id, kept.dir);
     if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, kept.dir) {
         return None;

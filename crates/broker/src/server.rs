@@ -1,9 +1,9 @@
 //! A server from its start to its stop, on a thread of its own.
 //!
-//! Owns the runtime, the listeners and the tasks. Guarantees that when [`Server::start`] returns, clients can
-//! connect, and that when [`Server::stop`] returns, nothing of the server is left but its files, which need no
-//! recovery, or are left to the next start's where there was no time or no disk that answers: a stop takes seconds. A server
-//! whose disks have all failed, or one of whose threads has died, stops by itself.
+//! Owns the runtime, the listeners and the tasks. When [`Server::start`] returns, clients can connect. When
+//! [`Server::stop`] returns, nothing of the server is left but its files. They need no recovery, unless a disk did not answer
+//! or seconds did not suffice: then the next start recovers them. A server whose disks have all failed, or one of whose
+//! threads has died, stops by itself.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -45,19 +45,19 @@ use crate::supervisor::panic_text;
 use crate::watchdog::Watchdog;
 use crate::writers::Writers;
 
-/// A stop takes no longer than this, whatever is unsettled and whatever hangs: who supervises servers kills them after ten
-/// seconds and more, and a stop that was cut off by that is none in order.
+/// Time of a stop at most, whatever is unsettled and whatever hangs: supervisors kill a server after ten seconds or more,
+/// and a stop that is cut off by that is not in order.
 const STOP_TIME_MAX: Duration = Duration::from_millis(4500);
-/// The part of it for the tasks of connections and listeners, before they are cut off.
+/// Part of it for the tasks of connections and listeners, before they are aborted.
 const TASKS_GRACE: Duration = Duration::from_millis(1500);
-/// The part of it for jobs that work on threads of their own, of either runtime: each looks at the stop signal now and then.
+/// Part of it for jobs that work on threads of their own, of either runtime: each looks at the stop signal now and then.
 const JOBS_GRACE: Duration = Duration::from_millis(500);
-/// From the stop on so long what the journals have is brought into the segments; the rest is left to them. The syncs that
-/// come after it have the rest of the time.
+/// Part of it for bringing the journals' records into the segments; the journals keep the rest. The syncs that follow have
+/// the rest of the time.
 const SETTLING_TIME_MAX: Duration = Duration::from_secs(3);
-/// The part of the memory for requests that those aside may take beside it, for what they are decoded to.
+/// Divisor of the memory for requests: requests aside may take this part beside it, for their decoded form.
 const ASIDE_SHARE: usize = 2;
-/// Connections to the admin port that may wait to be taken, so that no crowd of a moment keeps others from the line.
+/// Connections to the admin port that may wait to be accepted, so that a short crowd keeps nobody else from the line.
 const ADMIN_BACKLOG: u32 = 512;
 
 /// A running server. Dropping it stops it.
@@ -85,21 +85,21 @@ struct Addresses {
     admin: Option<SocketAddr>,
 }
 
-/// How a server stopped otherwise than in order. The next start recovers.
+/// The reason why a server did not stop in order. The next start recovers.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StopError {
-    /// It stopped by itself: no log dir takes writes any more, or the metadata does not.
+    /// It stopped by itself: no log dir takes writes any more, or the metadata log does not.
     #[error("the server stopped by itself: {0}")]
     StorageFailed(String),
     /// It stopped by itself: one of its threads has died, which is a fault of the server. Its files are as after a kill.
     #[error("the server stopped by itself: {0}; the next start recovers")]
     ThreadDied(String),
-    /// It was told to stop, and not everything could be written.
+    /// It was told to stop, and could not write everything.
     #[error("the server did not stop cleanly: {0}")]
     Unclean(String),
 }
 
-/// What a group waits for more members at first. A server in a process, mostly a test's, has few, and waits in vain.
+/// Time that a new group waits for more members. A server in a process, mostly a test's, has few members, and waits in vain.
 const REBALANCE_DELAY: &str = "group.initial.rebalance.delay.ms";
 
 /// Collects options for a server in this process. Without any, it listens on a free loopback port, keeps its
@@ -135,7 +135,7 @@ impl ServerBuilder {
         Self { env: Some(env), ..self }
     }
 
-    /// Lets the server tell what became of the log lines of this process.
+    /// Lets `/health` and metrics show the lost log lines of this process.
     #[must_use]
     pub fn log_account(self, log: Arc<LogAccount>) -> Self {
         Self { log, ..self }
@@ -170,7 +170,7 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Starts a server with this configuration, which tells in `/health` and its metrics what became of the log.
+    /// Starts a server with this configuration; `/health` and its metrics show `log`.
     pub fn start(config: BrokerConfig, log: Arc<LogAccount>) -> Result<Self, StartError> {
         Self::start_on(Env::real(), config, log)
     }
@@ -200,23 +200,23 @@ impl Server {
         self.addresses.listeners.iter().map(|(listener, address)| (listener.name.as_str(), *address))
     }
 
-    /// Where `/metrics` and `/health` are served, if they are.
+    /// Address of `/metrics` and `/health`, if they are served.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.addresses.admin
     }
 
-    /// What acked records of topics survive that set nothing themselves.
+    /// The durability of acked records in topics that do not set a level.
     pub fn default_durability(&self) -> DurabilityLevel {
         self.durability
     }
 
-    /// Where the journals lie.
+    /// Directories of the journals.
     pub fn journal_dirs(&self) -> &[PathBuf] {
         &self.journal_dirs
     }
 
-    /// Ready once the server stops by itself, which it does when nothing is left that it could write to.
-    /// [`Self::stop`] then tells why, after its files are closed.
+    /// Ready once the server stops by itself, because it cannot write to anything any more, or one of its threads has died.
+    /// [`Self::stop`] then returns the reason, after it has closed the files.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.stop.subscribe();
         async move { stopped(&mut stopping).await }
@@ -227,7 +227,7 @@ impl Server {
         *self.stop.borrow()
     }
 
-    /// Stops the server and waits until its files are closed in order. Of a server that stopped by itself it tells why.
+    /// Stops the server and waits until its files are closed in order. If it has stopped by itself, returns the reason.
     pub fn stop(mut self) -> Result<(), StopError> {
         self.shut_down()
     }
@@ -340,7 +340,7 @@ fn run(
     failure.map_or(closed, Err)
 }
 
-/// When a stop is to be over, by real time.
+/// End of a stop, by real time.
 struct Deadline(Instant);
 
 impl Deadline {
@@ -349,8 +349,8 @@ impl Deadline {
     }
 }
 
-/// Closes files on a thread of its own, which is left behind if a disk holds it up beyond the deadline: the end of the
-/// process is the end of it. The next start recovers what it has not come to.
+/// Closes files on a thread of its own, which is left behind if a disk holds it up beyond the deadline, and ends with the
+/// process. The next start recovers what it has not closed.
 fn in_time(
     deadline: &Deadline,
     close: impl FnOnce() -> Result<(), StopError> + Send + 'static,
@@ -366,7 +366,8 @@ fn in_time(
             outcome
         }
         Err(RecvTimeoutError::Timeout) => {
-            let what = "a disk does not answer: what was not written there is recovered by the next start";
+            let what =
+                "a disk does not answer: the next start recovers the records that were not written there";
             Err(StopError::Unclean(what.to_owned()))
         }
         Err(RecvTimeoutError::Disconnected) => {
@@ -375,7 +376,7 @@ fn in_time(
     }
 }
 
-/// Lets the tasks work until the server stops, and waits for their end. Returns why it stopped, if it was by itself.
+/// Lets the tasks work until the server stops, and waits for their end. Returns the reason of a stop by itself.
 async fn serve(
     broker: &Broker,
     mut tasks: JoinSet<()>,
@@ -403,10 +404,10 @@ async fn serve(
 fn close(broker: &Broker) -> Result<(), StopError> {
     let closed = close_logs(broker);
     if matches!(closed, Ok(Closed::LeftToJournals { .. })) {
-        // Its last syncs might come behind all that the disk has yet to write, and what it says is synced already.
+        // The metadata is synced already, and the last syncs of its close might wait for all of the disk's writes.
         return Ok(());
     }
-    // The journals may just have let go of what they had of deleted topics.
+    // The journals may just have released the last records of deleted topics.
     broker.catalog.forget_discarded();
     broker
         .catalog
@@ -422,16 +423,16 @@ fn close_logs(broker: &Broker) -> Result<Closed, StopError> {
     if let Some(dir) = hanging {
         let dir = broker.logs.dir_path(dir).display();
         let what = format!(
-            "the disk of {dir} does not answer: what was not written there is recovered by the next start"
+            "the disk of {dir} does not answer: the next start recovers the records that were not written there"
         );
         return Err(StopError::Unclean(what));
     }
     if let Closed::LeftToJournals { bytes } = closed {
-        // Where they have nothing, only the last checkpoint is missing.
+        // Without bytes only the last checkpoint is missing.
         if bytes > 0 {
             tracing::info!(
                 bytes,
-                "what is not in the segments yet is left to the journals: the next start reads it there"
+                "records that are not in the segments yet are left to the journals: the next start reads them there"
             );
         }
         return Ok(closed);
@@ -444,12 +445,12 @@ fn close_logs(broker: &Broker) -> Result<Closed, StopError> {
     Ok(closed)
 }
 
-/// Where the server's tasks run.
+/// The runtimes of the server's tasks.
 struct Runtimes {
     network: Runtime,
     /// For requests that have much to do.
     aside: Runtime,
-    /// For whoever asks how the server is, which is to be answered whatever the others are at.
+    /// For the admin port, which must answer whatever the others are doing.
     admin: Runtime,
 }
 
@@ -470,8 +471,8 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
     let aside = aside::runtime().map_err(StartError::Thread)?;
     let admin = admin::runtime().map_err(StartError::Thread)?;
     let begun = Instant::now();
-    // Before anything is made on disk: a server whose addresses another one has leaves no trace. Of two that start at
-    // once, both get this far, and one fails when it begins to listen.
+    // Before anything is made on disk: a server whose addresses are taken leaves no trace. Of two that start at once, both
+    // get this far, and one fails when it begins to listen.
     let sockets = Sockets::bind(&config)?;
     let broker = open_broker(env, config)?;
     let opened = begun.elapsed();
@@ -487,7 +488,7 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
     Ok((Runtimes { network, aside, admin }, started))
 }
 
-/// What there is, and how long it took to open it.
+/// Logs log dirs, mounts and addresses, and how long it took to open them.
 fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
     let (broker, addresses) = (&started.broker, &started.addresses);
     let image = broker.catalog.image();
@@ -515,7 +516,7 @@ fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
     );
 }
 
-/// For a log line.
+/// Milliseconds, for a log line.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -590,7 +591,7 @@ fn listen(
     let bootstrap =
         advertised.first().map(|first| format!("{}:{}", first.host, first.port)).unwrap_or_default();
     broker.advertised.get_or_init(|| advertised);
-    // Before the first request: what a request deletes it removes itself.
+    // Before the first request: a request that deletes topics removes their files itself.
     let supervisor = &broker.supervisor;
     supervisor.ends_with(stopping.clone());
     tasks.spawn(supervisor.errand("resume-removals", catalog::resume_removals(&broker.catalog, stopping)));
@@ -610,7 +611,7 @@ fn listen(
     })
 }
 
-/// What clients are told: the configured address, with the port that was really bound where it was left open.
+/// The addresses for clients: those of the configuration, with the bound port where it was left open.
 fn advertised(config: &BrokerConfig, bound: &[(ListenerAddress, SocketAddr)]) -> Vec<ListenerAddress> {
     let told = |(listener, address): &(ListenerAddress, SocketAddr)| {
         let mut told = config.advertised(&listener.name).unwrap_or(listener).clone();
@@ -672,7 +673,7 @@ mod tests {
     use crate::flow::budget::Charge;
     use crate::net::dispatch::{Dispatch, Staged};
 
-    /// A bug that a request brings to light.
+    /// A bug that a request triggers.
     struct Panics;
 
     impl Dispatch for Panics {

@@ -83,7 +83,7 @@ fn run(broker: &Broker, dir: usize, stop: &AtomicBool) {
             && !matches!(error, LogError::OutOfTime)
         {
             SETTLING_TROUBLE.warn(|suppressed| {
-                tracing::error!(%error, suppressed, "what the journals hold cannot be brought into the segments");
+                tracing::error!(%error, suppressed, "records of the journals cannot be brought into the segments");
             });
         }
         tell_level_changes(broker);

@@ -1,4 +1,4 @@
-//! What tests put into a server that runs, and what they count in its log.
+//! Tools of unit tests: records and topics for a running server, and a count of its log lines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -23,22 +23,22 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// The live partition; it is opened if it is closed. One that cannot be opened has been logged, and is offline.
+    /// The live partition, opened if it is closed. An error has been logged, and the partition is offline then.
     pub(crate) fn open(&self, broker: &Broker) -> Option<Arc<Partition>> {
         broker.partition(&self.topic, self.known.id.index).ok()
     }
 
-    /// Whether the log dir that it lies in has failed.
+    /// Whether its log dir has failed.
     pub(crate) fn is_in_failed_dir(&self, broker: &Broker) -> bool {
         broker.logs.dir_failure(self.dir).is_some()
     }
 }
 
 /// Every partition of a log dir that has records, or files that are to be removed, from memory: nothing is opened. Files of
-/// topics that the metadata does not know are told of and left alone: it may be the metadata that was lost.
+/// topics that the metadata does not know are logged and left alone: the metadata may have been lost.
 pub(crate) fn kept_partitions(broker: &Broker, dir: usize) -> Vec<Kept> {
     let known: Vec<KnownPartition> = broker.logs.known(dir);
-    // Read after the partitions, so that it knows every topic that had one by then.
+    // Read after the partitions, so that it has every topic of these.
     let image = broker.catalog.image();
     let mut unknown = 0_usize;
     let mut kept = Vec::with_capacity(known.len());
@@ -63,7 +63,7 @@ pub(crate) fn kept_partitions(broker: &Broker, dir: usize) -> Vec<Kept> {
     kept
 }
 
-/// What a partition looked like when a job looked at it.
+/// The state of a partition at a job's look.
 #[derive(Debug)]
 struct Seen {
     range: (Offset, Offset),
@@ -72,7 +72,7 @@ struct Seen {
     at: Duration,
 }
 
-/// Which partitions of a log dir a job has looked at, so that it does not keep idle ones open by looking at them again and again.
+/// Partitions of a log dir that a job has looked at, so that it does not keep idle ones open by looking again and again.
 ///
 /// Invariants: an entry for each partition that was looked at when a checkpoint covered all of it (before that,
 /// neither retention nor compaction can do all they will) and that still had records at the last look over all.
@@ -93,8 +93,8 @@ impl Looks {
         })
     }
 
-    /// Notes that a look found nothing more to do, if a checkpoint covered the log up to its end: `covered` is how far
-    /// one did before the look, which sees no more than that.
+    /// Notes that a look found nothing more to do, if a checkpoint covered the log up to its end: `covered` is the end of the
+    /// checkpoint before the look, which sees no more than that.
     pub(crate) fn note(&mut self, kept: &Kept, log: &PartitionLog, covered: Offset, now: Duration) {
         if covered < log.known_range().1 {
             return;
@@ -113,7 +113,7 @@ impl Looks {
     }
 }
 
-/// Gives each its turn, one after the other, and those of which something is left another one after all the others, until
+/// Gives each item its turn, one after the other, and another one after all the others if something is left of it, until
 /// nothing is left; false if stopped before. `turn` says whether something is left.
 pub(crate) fn in_turns<T>(
     items: Vec<T>,
@@ -132,7 +132,7 @@ pub(crate) fn in_turns<T>(
     true
 }
 
-/// Makes a checkpoint of a log dir, after a look at what may have vanished from it.
+/// Makes a checkpoint of a log dir, after a check whether files have vanished from it.
 pub(crate) fn checkpoint_dir(broker: &Broker, dir: usize) {
     broker.logs.look_for_vanished_in(dir, &[IDENTITY_FILE]);
     match broker.logs.checkpoint_dir(dir) {

@@ -1,33 +1,33 @@
-//! The waits of the server, as the watchdog has seen them at its looks. Pure: facts and time in, what to tell out.
+//! The waits of the server, as the watchdog has seen them. Pure: facts and time in, events out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What is over sooner is load, not a wait that somebody should know of.
+/// A wait that is over sooner is load, and not worth a note.
 pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(1);
-/// What lasts longer is a trouble: a server that is only busy gets on within that time.
+/// A wait that lasts longer is a trouble: a server that is only busy gets on within that time.
 const TROUBLE_AFTER: Duration = Duration::from_secs(10);
 
-/// What can be in the way.
+/// The cause of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
     /// The write cache is full.
     WriteCache,
-    /// The disk of a log dir, by the dir's place among them.
+    /// The disk of a log dir, by the dir's index.
     LogDir(usize),
     /// The disk of the metadata.
     Metadata,
-    /// A journal, by its place among them, stores nothing of what was submitted.
+    /// A journal, by its index, stores none of its entries.
     Journal(usize),
     /// The memory for requests is taken.
     RequestMemory,
-    /// The same, and nobody is answered.
+    /// The same, and no request is answered.
     AnyRequestMemory,
     /// The memory for responses is taken.
     ResponseMemory,
-    /// The threads of the network do not get to what is to be done.
+    /// The threads of the network do not get to new tasks.
     NetworkThreads,
     /// Connections have more to do than the threads of the network can, and their sources take turns.
     Turns,
@@ -49,14 +49,14 @@ impl Wait {
         }
     }
 
-    /// Whether it is a trouble when it lasts: somebody waits who asks for no more than others. A few large requests may hold
-    /// the memory that others of their kind wait for as long as they like, if small ones are answered.
+    /// Whether a long wait is a trouble: it holds up requests that ask for no more than their share. A few large requests may
+    /// hold the memory that others of their kind wait for as long as they like, if small ones are answered.
     fn is_trouble(&self) -> bool {
         !matches!(self, Self::Turns | Self::RequestMemory)
     }
 }
 
-/// One that goes on.
+/// A wait that goes on.
 #[derive(Debug)]
 struct Lasting {
     since: Duration,
@@ -64,16 +64,16 @@ struct Lasting {
     is_told: bool,
 }
 
-/// What is to be told now.
+/// An event for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Began(String),
     Ended(String, Duration),
 }
 
-/// The waits that go on. Pure: facts and time in, what to tell out.
+/// The waits that go on. Pure: facts and time in, events out.
 ///
-/// Invariants: each of them was there at every look since it began.
+/// Invariants: each of them was seen at every look since it began.
 #[derive(Debug, Default)]
 struct Waits {
     lasting: BTreeMap<Wait, Lasting>,
@@ -81,7 +81,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Takes in what is waited for now, and why.
+    /// Takes in the present waits, each with its cause, and returns the events.
     fn look(&mut self, now: Duration, present: Vec<(Wait, String)>) -> Vec<Event> {
         self.seen_at = now;
         let mut before = std::mem::take(&mut self.lasting);
@@ -100,33 +100,33 @@ impl Waits {
         events
     }
 
-    /// What is told, and for how long it has lasted.
+    /// The waits that were logged, and how long they have lasted.
     fn told(&self) -> impl Iterator<Item = (&Wait, &str, Duration)> {
         let told = self.lasting.iter().filter(|(_, lasting)| lasting.is_told);
         told.map(|(wait, it)| (wait, it.cause.as_str(), self.seen_at.saturating_sub(it.since)))
     }
 }
 
-/// A wait that is told of.
+/// A wait that was logged.
 #[derive(Debug)]
 pub(crate) struct ToldWait {
     pub(crate) wait: Wait,
-    /// Whether it has lasted so long that something is wrong. Some may last as long as they like.
+    /// Whether it has lasted so long that something is wrong. Some kinds never are a trouble.
     pub(crate) is_trouble: bool,
     pub(crate) text: String,
 }
 
-/// What the watchdog has seen, for whoever asks.
+/// The waits that the watchdog has seen, for `/health` and metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<Waits>);
 
 impl Seen {
-    /// Takes in what is waited for now, and why; what is to be told of it.
+    /// Takes in the present waits, each with its cause, and returns the events.
     pub(crate) fn look(&self, now: Duration, present: Vec<(Wait, String)>) -> Vec<Event> {
         self.0.lock().look(now, present)
     }
 
-    /// The waits that have lasted long enough to be told.
+    /// The waits that have lasted long enough to be shown.
     pub(crate) fn told(&self) -> Vec<ToldWait> {
         let waits = self.0.lock();
         let told = waits.told().map(|(wait, cause, lasted)| ToldWait {
@@ -143,19 +143,19 @@ impl Seen {
         told.map(|told| told.text).collect()
     }
 
-    /// The texts of those that are troubles.
+    /// The texts of troubles.
     #[cfg(test)]
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.texts(true)
     }
 
-    /// The texts of the others.
+    /// The texts of the other waits.
     #[cfg(test)]
     pub(crate) fn notes(&self) -> Vec<String> {
         self.texts(false)
     }
 
-    /// For how many seconds somebody has waited, by the name of what for: of several journals the longest.
+    /// Seconds that each kind of wait has lasted, by its name: of several journals the longest.
     pub(crate) fn seconds(&self) -> BTreeMap<&'static str, u64> {
         let waits = self.0.lock();
         let mut seconds = BTreeMap::new();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_because_of_their_own_share_are_never_a_trouble() {
+    fn waits_for_a_turn_are_never_a_trouble() {
         let seen = Seen::default();
         for seconds in [100, 200] {
             seen.look(Duration::from_secs(seconds), vec![(Wait::Turns, "they wait".to_owned())]);

@@ -1,9 +1,11 @@
-//! Who notices that the server lives and does not get on: producers and other requests wait, and for what.
+//! The watchdog: notices a server that lives and does not get on, because producers or other requests wait.
 //!
-//! Owns a thread that looks at counters a few times a second, and what it makes of them. What is so at each look for longer
-//! than a second is told of by `/health` and a metric, and in the log once when it is first told of and once when it is over;
-//! for longer than ten seconds it is a trouble, unless only those wait who ask for more than their share. The thread takes no lock that is held over work, and waits for none of those
-//! that it watches.
+//! Owns a thread that looks at counters a few times a second. A wait that it sees at each look
+//!
+//! - for more than a second is shown by `/health` and a metric, and logged once then and once when it is over;
+//! - for more than ten seconds is a trouble, unless it holds up only requests that ask for more than their share.
+//!
+//! The thread takes no lock that is held over work, and waits for none of the threads that it watches.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +21,9 @@ use tokio::runtime::Handle;
 use crate::broker::Broker;
 use crate::waits::{Event, TOLD_AFTER, Wait};
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A thread of the network that takes so long to get to something new is late: its work is bounded by milliseconds.
+/// Delay at which a thread of the network is late for a new task: its work is bounded by milliseconds.
 const LATE_AFTER: Duration = Duration::from_millis(100);
 
 /// The running thread.
@@ -32,7 +34,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches a server whose network's threads are those of `network`.
+    /// Watches a server whose network threads are those of `network`.
     pub(crate) fn start(broker: &Arc<Broker>, network: Handle) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (watched, stopping) = (Arc::clone(broker), Arc::clone(&stop));
@@ -51,28 +53,28 @@ impl Watchdog {
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // The supervisor has caught its panic.
+        // The supervisor has caught the thread's panic.
         let _ = self.thread.join();
     }
 }
 
-/// Where facts come from, and what the look before has found there.
+/// The sources of facts, and their values at the look before.
 struct Facts {
     network: Handle,
     /// The last heartbeat that was sent.
     beat: Option<Beat>,
-    /// Up to where each journal had delivered.
+    /// The position up to which each journal had delivered.
     journals: Vec<u64>,
-    /// What clients had been sent.
+    /// Bytes that had been sent to clients.
     sent_bytes: u64,
-    /// So much had left the write cache.
+    /// Bytes that had left the write cache.
     removed_bytes: u64,
 }
 
 impl Facts {
     fn look(&mut self, broker: &Broker) {
         if broker.logs.is_any_stuck() {
-            // Who waits at the gate is let in to be refused. Who settles waits for the disk, and says nothing.
+            // Produce requests at the gate are let in to be refused. The settler waits for the disk, and wakes nobody.
             broker.produce_gate.room_was_made();
         }
         let mut present = self.journals(broker);
@@ -104,7 +106,7 @@ impl Facts {
         }
     }
 
-    /// Whether all wait for the write cache, or some and nothing has left it since the look before.
+    /// Whether all produce requests wait for the write cache, or some and nothing has left it since the look before.
     fn is_write_cache_waited_for(&mut self, broker: &Broker) -> bool {
         let removed_bytes = broker.logs.write_cache().removed_bytes();
         let before = std::mem::replace(&mut self.removed_bytes, removed_bytes);
@@ -112,7 +114,7 @@ impl Facts {
         broker.logs.is_write_cache_full() || is_stuck
     }
 
-    /// The journals that have entries to store and have stored none since the look before.
+    /// Waits for journals that have entries to store and have stored none since the look before.
     fn journals(&mut self, broker: &Broker) -> Vec<(Wait, String)> {
         let mut waits = Vec::new();
         let delivered: Vec<u64> = broker.logs.journals().map(|journal| journal.delivered().0).collect();
@@ -123,7 +125,7 @@ impl Facts {
                 let reason = if journal.full_for().is_some() {
                     format!("it is full, and {}", settling(broker))
                 } else {
-                    "its disk does not take what is written".to_owned()
+                    "its disk takes no writes".to_owned()
                 };
                 waits.push((
                     Wait::Journal(index),
@@ -135,7 +137,7 @@ impl Facts {
         waits
     }
 
-    /// Whether the heartbeat of the look before was taken late, or is still to be taken; sends another one if it was taken.
+    /// Whether the heartbeat of the look before was taken late, or is not taken yet; sends another one if it was taken.
     fn network_threads(&mut self, clock: &Arc<dyn Clock>) -> Option<(Wait, String)> {
         let now = clock.monotonic();
         let (is_taken, late) = self.beat.as_ref().map_or((true, Duration::ZERO), |beat| beat.lateness(now));
@@ -155,7 +157,7 @@ impl Facts {
     }
 }
 
-/// What is waited for if requests wait for memory, and if small ones do while nobody is answered.
+/// The waits for memory: of requests, and of small ones while no request is answered.
 fn request_memory(is_wanted: bool, is_stuck: bool) -> impl Iterator<Item = (Wait, String)> {
     let wanted = (Wait::RequestMemory, "requests wait for the memory that others hold");
     let stuck =
@@ -164,7 +166,7 @@ fn request_memory(is_wanted: bool, is_stuck: bool) -> impl Iterator<Item = (Wait
     waits.into_iter().filter(|(is_so, _)| *is_so).map(|(_, (wait, cause))| (wait, cause.to_owned()))
 }
 
-/// Something that a thread of the network is to do at once.
+/// A heartbeat: a task for a thread of the network.
 struct Beat {
     sent: Duration,
     taken: Arc<OnceLock<Duration>>,
@@ -178,7 +180,7 @@ impl Beat {
     }
 }
 
-/// Whether connections wait for their turn, and whose.
+/// Whether connections wait for their turn, and those of which sources.
 fn turns(broker: &Broker) -> Option<(Wait, String)> {
     let waiting = broker.turns.waiting();
     let busiest = broker.turns.busiest()?;
@@ -199,7 +201,7 @@ fn full_write_cache(broker: &Broker) -> String {
     )
 }
 
-/// The log dirs whose disks have not answered for as long as nobody should have to wait.
+/// The log dirs whose disks have not answered for longer than a wait may last unnoted.
 fn log_dirs(broker: &Broker) -> Vec<(Wait, String)> {
     let waits = dir_works(broker).filter(|(_, _, waited)| *waited >= TOLD_AFTER);
     let told = waits.map(|(dir, work, waited)| {
@@ -211,7 +213,7 @@ fn log_dirs(broker: &Broker) -> Vec<(Wait, String)> {
     told.collect()
 }
 
-/// Whether the disk of the metadata has not answered for as long as nobody should have to wait.
+/// Whether the disk of the metadata has not answered for longer than a wait may last unnoted.
 fn metadata(broker: &Broker) -> Option<(Wait, String)> {
     let since = broker.catalog.store().disk_asked_since()?;
     let waited = broker.env.clock.monotonic().saturating_sub(since);
@@ -222,7 +224,7 @@ fn metadata(broker: &Broker) -> Option<(Wait, String)> {
     (waited >= TOLD_AFTER).then(|| (Wait::Metadata, cause()))
 }
 
-/// What is waited for of each log dir's disk, and for how long.
+/// The work that each log dir's disk is asked for, and for how long.
 fn dir_works(broker: &Broker) -> impl Iterator<Item = (usize, DirWork, Duration)> + '_ {
     let now = broker.env.clock.monotonic();
     (0..broker.logs.dir_count()).filter_map(move |dir| {
@@ -250,7 +252,7 @@ fn told_work(broker: &Broker, work: DirWork, waited: Duration) -> String {
     }
 }
 
-/// What settling is at, where that takes longest.
+/// The work of settling on the log dir where it takes longest.
 fn settling(broker: &Broker) -> String {
     match dir_works(broker).max_by_key(|(_, _, waited)| *waited) {
         Some((dir, work, waited)) => {
@@ -266,7 +268,7 @@ mod tests {
     use crate::waits::Seen;
 
     #[test]
-    fn requests_that_wait_for_memory_are_a_trouble_only_if_nobody_is_answered() {
+    fn wait_for_memory_is_a_trouble_only_if_nobody_is_answered() {
         for (is_stuck, troubles) in [(false, 0), (true, 1)] {
             let seen = Seen::default();
             for seconds in [100, 200] {
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_late_by_the_time_that_something_new_has_waited_for_them() {
+    fn heartbeat_is_late_by_the_time_until_it_was_taken() {
         let beat = Beat { sent: Duration::from_secs(5), taken: Arc::default() };
         assert_eq!(beat.lateness(Duration::from_secs(7)), (false, Duration::from_secs(2)));
         beat.taken.set(Duration::from_secs(8)).expect("once");

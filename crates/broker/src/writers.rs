@@ -1,9 +1,9 @@
-//! The threads that write what goes to log dirs without a journal, one for each log dir: a disk that hangs holds up its writer,
-//! and no thread of the network.
+//! The writer threads, one for each log dir: they write records that go to no journal, so that a disk that hangs holds up its
+//! writer, and no thread of the network.
 //!
-//! Where there are several log dirs they write all of it. The only log dir is written to by those who serve clients, as long
-//! as its disk takes a write at once: to hand it over would cost each append a wake-up. When that disk begins to hang, the
-//! threads of the network wait that are at a write at that moment. Where there is only one such thread, it never writes.
+//! With several log dirs they write all of these records. With a single one the threads of the network write, as long as its
+//! disk takes a write at once, because handing a write over would cost each append a wake-up. When that disk begins to hang,
+//! the threads that are at a write at that moment wait. A single thread of the network never writes.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use riverrun_log::Leaves;
 use crate::broker::Broker;
 use crate::settle::join_all;
 
-/// Whatever is left ends a wait, and so does a stop.
+/// Longest wait for work; work that is left to the writer ends it, and so does a stop.
 const PAUSE: Duration = Duration::from_hours(1);
 
 /// The running threads.

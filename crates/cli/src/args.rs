@@ -23,15 +23,15 @@ Examples:
 #[derive(Parser, Debug)]
 #[command(name = "riverrun", version, after_help = after_help(), max_term_width = 100)]
 pub(crate) struct Cli {
-    /// What to log on stderr: error, warn, info, debug, trace, or by module as `warn,riverrun_broker=debug`
+    /// Level of the log on stderr: error, warn, info, debug, trace, or by module as `warn,riverrun_broker=debug`
     #[arg(long, global = true, env = "RIVERRUN_LOG", hide_env_values = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The command line, and whether failures are told in JSON. A wrong one that asks for JSON comes back as a failure;
-/// otherwise it ends the process with a message, as the wish for help does.
+/// The command line, and whether failures are printed as JSON. A wrong one that asks for JSON comes back as a failure;
+/// any other ends the process with a message, as `--help` does.
 pub(crate) fn parse() -> Result<(Cli, bool), Failure> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| {
         let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
@@ -55,7 +55,7 @@ fn wants_json(matches: &ArgMatches) -> bool {
     flag || format || matches.subcommand().is_some_and(|(_, inner)| wants_json(inner))
 }
 
-/// The error in a message of several paragraphs, of which the last ones tell the usage.
+/// The error alone of a message whose last paragraphs show the usage.
 fn in_one_line(message: &str) -> String {
     let message = message.split("\n\nUsage:").next().unwrap_or_default();
     let message = message.split("\n\nFor more information").next().unwrap_or_default();
@@ -63,15 +63,15 @@ fn in_one_line(message: &str) -> String {
     words.join(" ")
 }
 
-/// The usage line of an error names the flags that are in use, those of the environment as well: whoever reads it
-/// has typed none of them. A hidden one is parsed and not named.
+/// The usage line of an error names the flags in use, those of the environment as well, which nobody has typed. A hidden
+/// flag is parsed and not named.
 fn blind_to_environment(command: clap::Command) -> clap::Command {
     command
         .mut_args(|arg| if arg.get_env().is_some() { arg.hide(true) } else { arg })
         .mut_subcommands(blind_to_environment)
 }
 
-/// What there is to do.
+/// The commands of the program.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Run a server
@@ -104,7 +104,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The default level: a server tells what it does, a tool only what is wrong.
+    /// The default level: a server logs its doings, a tool only troubles.
     pub(crate) fn default_log_level(&self) -> &'static str {
         if matches!(self, Self::Serve(_)) { "info" } else { "warn" }
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_of_the_command_line_holds_together() {
+    fn the_command_line_passes_claps_own_check() {
         Cli::command().debug_assert();
     }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_a_partition_is_told_what_it_must_be() {
+    fn a_wrong_partition_number_is_refused_with_its_range() {
         for command in ["produce", "consume"] {
             for wrong in ["-1", "x", "", "1.5", "2147483648"] {
                 let parsed = Cli::try_parse_from(["riverrun", command, "t", "--partition", wrong]);

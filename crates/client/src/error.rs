@@ -202,7 +202,7 @@ impl ClientError {
         }
     }
 
-    /// What the caller should do about the error.
+    /// The right reaction to the error: retry, fix the request, or give up.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Connect { .. }

@@ -93,7 +93,7 @@ impl Vanishing {
     }
 }
 
-/// What lies under a name; `None` if nothing does.
+/// The file or directory under a name; `None` if there is none.
 fn named(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Stat>> {
     match fs.stat(path) {
         Ok(stat) => Ok(Some(stat)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
-/// What comes after a step of a worker.
+/// The next step of a worker, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The next step, at once.

@@ -39,7 +39,7 @@ pub enum JournalError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where in it, in bytes from its start.
+        /// Position in it, in bytes from its start.
         position: u64,
         /// The fault there, and the way out.
         what: String,
@@ -107,7 +107,7 @@ impl JournalError {
         Self::Invalid { what: what.into() }
     }
 
-    /// What the caller should do.
+    /// The right reaction to the error: retry, fix the request, or give up.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,

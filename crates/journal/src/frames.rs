@@ -40,8 +40,8 @@
 //! one, so positions are never reused: a frame whose position is not where it lies is stale and ends the file. An
 //! entry's position is that of its row in the frame's table.
 //!
-//! What is *settled* is durable elsewhere. A frame without entries is a *note* of that; if all before it is settled,
-//! so is the frame itself.
+//! *Settled* frames are durable elsewhere. A frame without entries is a *note* of that; if all before it is settled, so
+//! is the frame itself.
 //!
 //! Each frame states the *synced* position as of its writing. The highest one that is found divides the journal:
 //!
@@ -104,7 +104,7 @@ pub(crate) struct FileHeader {
     pub(crate) start: u64,
     /// Size that the file has or will have.
     pub(crate) bytes: u64,
-    /// Where the frames before `start` end.
+    /// End of the frames before `start`.
     pub(crate) previous_end: u64,
     /// Everything below was synced when this header was written.
     pub(crate) synced: u64,

@@ -2,7 +2,7 @@
 //!
 //! The system accepts writes to a file that was removed, but no start finds them; nor does a start read a file whose
 //! header was written over. A journal whose directory or file was removed, replaced or written over fails as after a
-//! failed write: nothing more is acked. Its owners keep the entries that they were told of.
+//! failed write: nothing more is acked. Its owners keep the entries whose outcome they know.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct NamedFile {
     /// Its length in bytes, as of the last check.
     len: u64,
     header: Vec<u8>,
-    /// Where its frames end; `None` for the current file.
+    /// End of its frames; `None` for the current file.
     frames_end: Option<u64>,
 }
 

@@ -46,7 +46,7 @@ struct Window {
     at: u64,
     /// Bytes that the disk did not give back. They are not read again, so that later readers see the same.
     unread: Vec<Range<u64>>,
-    /// Where the file is registered once `unread` has an entry.
+    /// The registry that gets the file once `unread` has an entry.
     noted_in: UnreadFiles,
 }
 
@@ -144,7 +144,7 @@ impl Window {
 pub(crate) struct FrameReader {
     pub(crate) path: PathBuf,
     pub(crate) header: FileHeader,
-    /// Where the file's readable bytes end.
+    /// End of the file's readable bytes.
     len: u64,
     window: Window,
 }
@@ -225,8 +225,7 @@ impl FrameReader {
         }
     }
 
-    /// Where the next intact frame begins that lies behind `position` and below `end`. No frame is intact at
-    /// `position` itself.
+    /// Start of the next intact frame behind `position` and below `end`. No frame is intact at `position` itself.
     pub(crate) fn next_frame(&mut self, position: u64, end: u64) -> Result<Option<u64>, JournalError> {
         let mut next = position + u64::from(self.header.alignment);
         while next < end && self.bytes_from(next) > 0 {

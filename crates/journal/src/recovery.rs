@@ -372,8 +372,8 @@ fn intact_frames(file: &mut FrameReader) -> Result<Vec<Found>, JournalError> {
     Ok(found)
 }
 
-/// Where the chain of frames begins: behind the last gap before which all is settled. Damage before that position
-/// loses nothing.
+/// Start of the chain of frames: behind the last gap before which all is settled. Damage before that position loses
+/// nothing.
 fn chain_start(found: &[Found], frames_start: u64, settled: u64) -> u64 {
     let ends = std::iter::once(frames_start).chain(found.iter().map(|frame| frame.end));
     let behind_gaps = found.iter().zip(ends).filter(|(frame, end)| frame.start != *end);

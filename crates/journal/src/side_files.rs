@@ -133,7 +133,7 @@ impl HeldFile {
 /// An entry in a side file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldEntry {
-    /// Where it begins, in bytes from the start of its file.
+    /// Its start, in bytes from the start of its file.
     pub position: u64,
     /// The entry itself; see [`RecoveredEntry::is_damaged`].
     pub entry: RecoveredEntry,

@@ -107,7 +107,7 @@ fn check(
     }
 }
 
-/// Where the bytes of a journal of a few entries end; zeros lie behind.
+/// End of the bytes of a journal of a few entries; zeros lie behind.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }

@@ -59,7 +59,7 @@ impl Killed {
         names.into_iter().map(|name| Path::new(DIR).join(name)).collect()
     }
 
-    /// Where the last byte that is not zero lies.
+    /// Position behind the last byte that is not zero.
     fn used(&self, path: &Path) -> u64 {
         let bytes = read_whole(&*self.sim.fs, path, 1 << 30).unwrap();
         bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)

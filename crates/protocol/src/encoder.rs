@@ -20,11 +20,11 @@ pub struct Splice {
     pub len: usize,
 }
 
-/// Where the count of a struct's tagged fields stands, while they are written.
+/// Position of the count of a struct's tagged fields, while they are written.
 #[derive(Debug)]
 pub struct TagCount(usize);
 
-/// Where a tagged field's content begins, while it is written.
+/// Start of a tagged field's content, while it is written.
 #[derive(Debug)]
 pub struct TagStart(usize);
 

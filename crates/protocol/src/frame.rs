@@ -20,7 +20,7 @@ const FRAME_BYTES_TYPICAL: usize = 512;
 pub struct Frame {
     /// Everything but the external records.
     pub bytes: BytesMut,
-    /// Where external records are inserted, in ascending order of position; empty for most frames.
+    /// Places at which external records are inserted, in ascending order of position; empty for most frames.
     pub splices: Vec<Splice>,
 }
 

@@ -29,7 +29,7 @@ const NEW_CONTROL_NAME: &str = "queue.control.new";
 /// The end of the queue: the facts that one store of the published position makes true together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Where the next batch begins, unless it begins a new segment.
+    /// Start of the next batch, unless it begins a new segment.
     pub(crate) position: u64,
     /// The offset that the next record gets.
     pub(crate) next_offset: Offset,

@@ -71,7 +71,7 @@ pub enum QueueError {
     OverBound {
         /// The file.
         path: PathBuf,
-        /// Where the batch begins.
+        /// Start of the batch.
         position: Position,
         /// The bound that it exceeds.
         what: BatchError,
@@ -189,7 +189,7 @@ pub enum Damage {
 }
 
 impl QueueError {
-    /// What the caller should do about the error.
+    /// The right reaction to the error: retry, fix the request, or give up.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,

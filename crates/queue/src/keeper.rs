@@ -4,7 +4,7 @@
 //! Each open queue with appenders in this process has these two threads, so that memory is made ready while a sync
 //! waits for the disk. An append needs neither: if a thread is late, the append makes its own room.
 //!
-//! Where the spinning threads occupy all cores, the keeper would take the place of one of them. It therefore prepares
+//! If the spinning threads occupy all cores, the keeper would take the place of one of them. It therefore prepares
 //! memory in portions as the append proceeds; on two cores with files in memory, the append itself prepares a little
 //! at a time ([`Manner`]). Appends meet the keeper's errors themselves; a failed sync poisons the queue, which every
 //! append reports.

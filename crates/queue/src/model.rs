@@ -216,7 +216,7 @@ fn dead_appenders_lock_is_taken_over_and_its_bytes_undone() {
 }
 
 #[test]
-fn who_sees_a_roll_finds_the_segment() {
+fn reader_that_sees_a_roll_finds_the_segment() {
     loom::model(|| {
         let queue = Queue::new();
         let appender = {

@@ -60,7 +60,7 @@ pub enum Durability {
 /// Only open tailers keep a segment. A closed named tailer keeps none: records that it has not read are removed too,
 /// and [`Tailer::missed`](crate::Tailer::missed) returns how many these were.
 ///
-/// Where files lie in memory (tmpfs), up to three removed segments are kept as empty files and become the next
+/// With files in memory (tmpfs), up to three removed segments are kept as empty files and become the next
 /// segments: a queue that has reached its full size reuses its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_has_a_batch_when_it_comes() {
+    fn waiting_tailer_gets_a_batch_when_it_comes() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut tailer = PartitionTailer::open(dir.path(), StartAt::End).expect("a directory");
         assert!(tailer.wait_batch(Duration::from_millis(5)).expect("readable").is_none());

@@ -102,7 +102,7 @@ impl Drop for LockFile {
         if self.process != std::process::id() {
             return;
         }
-        // Where a file system has no locks there are none to release.
+        // A file system without locks has none to release.
         let _ = set_locks(&self.file, (0, TO_THE_END), libc::F_UNLCK);
         let _ = self.file.unlock();
     }
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_reads_sees_that_a_lock_is_shared() {
+    fn reader_sees_that_a_lock_is_shared() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let reading = File::open(file.path()).expect("a file");
         assert!(!is_lock_shared(&reading, 7), "no description has it");

@@ -25,7 +25,7 @@ use crate::queue::Core;
 use crate::segment::{ReadSegment, Segment, Segments};
 use crate::wait::{WaitStrategy, Watch};
 
-/// Where a tailer begins.
+/// The record at which a tailer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
     /// At the first record in the queue.

@@ -54,7 +54,7 @@ impl Default for BatchOptions {
     }
 }
 
-/// Where a batch's timestamps come from.
+/// Source of a batch's timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timestamps {
     /// From each record.

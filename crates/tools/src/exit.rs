@@ -1,7 +1,7 @@
 //! How a command ends when it does not succeed: exit code, message, and what to do about it.
 //!
 //! Owns the one table of exit codes that `--help` and `docs/cli.md` show. Guarantees that every error of the client and of
-//! files comes to one of these codes; what comes of a server's own errors is told by the commands that have one.
+//! files comes to one of these codes; the commands that run a server give its own errors theirs.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use crate::logging;
 /// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done. Also when whoever read our output stopped reading.
+    /// Done. Also when the reader of the output has stopped reading.
     Ok = 0,
     /// Failed in a way that none of the others names.
     Failed = 1,
@@ -27,7 +27,7 @@ pub enum Exit {
     NotFound = 3,
     /// The server, or a partition, cannot be reached or did not answer in time.
     Unreachable = 4,
-    /// A check was made, and what it checked is not right; or what was read is damaged.
+    /// A check found something wrong, or data that was read is damaged.
     CheckFailed = 5,
     /// It exists already, or is in use.
     Conflict = 6,
@@ -46,7 +46,7 @@ pub const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Unreachable, "server or partition not reached, or no answer in time"),
     (
         Exit::CheckFailed,
-        "a check found something wrong (demo, log verify, log repair, queue verify, config check), or what was read is damaged",
+        "a check found something wrong (demo, log verify, log repair, queue verify, config check), or data that was read is damaged",
     ),
     (Exit::Conflict, "exists already, or is in use"),
     (Exit::StorageFailed, "the server stopped by itself: every log dir, or the metadata, failed"),

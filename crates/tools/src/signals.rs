@@ -1,7 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP: each asks for an end, and every command that has something to finish hears all of them.
-//! SIGHUP comes when a terminal goes away; who was started to outlive that, as by `nohup`, goes on ignoring it.
+//! SIGHUP comes when a terminal goes away; a process that was started to outlive that, as by `nohup`, goes on
+//! ignoring it.
 //!
-//! Guarantees that what is one wish counts once: `timeout`, supervisors and shells signal the process and then its
+//! Guarantees that one wish counts once: `timeout`, supervisors and shells signal the process and then its
 //! group, so that two signals come where one was meant.
 
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
-/// A signal that is heard so soon after the last one repeats it. A machine that stalls hears the second one late, and whoever
-/// presses Ctrl-C twice in that time only has to press it again.
+/// A signal that is heard so soon after the last one only repeats it. On a machine that stalls the second one is heard late;
+/// a user who presses Ctrl-C twice within this time has to press it again.
 const REPEAT: Duration = Duration::from_millis(500);
 
 /// The wishes for an end, from when this was made on: also one that comes while nobody waits for it.
@@ -75,7 +76,7 @@ async fn heard(signal: Option<&mut Signal>) {
     }
 }
 
-/// Whether whoever started this process lets it hear of SIGHUP. To listen would undo that it is ignored, so it is left
+/// Whether SIGHUP is not ignored, as the parent process may have set it. Listening would undo that, so the signal is left
 /// alone also where the system does not tell.
 fn may_hear_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status");
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_process_s_status() {
+    fn ignored_signals_are_read_from_the_process_status() {
         let status = "Name:\tx\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
         assert_eq!(ignored_signals(status), Some(0x1001));
         assert_eq!(ignored_signals("Name:\tx\n"), None);

@@ -1,9 +1,9 @@
-//! How many topics are made because requests name them.
+//! The allowance of topics that are made because requests name them.
 //!
 //! A topic that is made by name costs its sender a few bytes, and the server memory for ever. So each source has an
 //! allowance that refills, and so has the server: a service that starts gets all of its topics at once, and a loop over
-//! made-up names gets few. A name beyond it is answered so that its client asks again. `CreateTopics` is not counted: who
-//! sends that means it.
+//! made-up names gets few. A name beyond it is answered so that its client asks again. `CreateTopics` is not counted:
+//! it names topics in order to make them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refills_slowly_is_not_lost_by_looking_often() {
+    fn slow_refill_of_the_allowance_adds_up_over_many_takes() {
         let creations = AutoCreations::new(Duration::ZERO);
         creations.take(source(1), 1_000, Duration::ZERO);
         let taken: usize =

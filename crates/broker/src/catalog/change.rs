@@ -21,7 +21,7 @@ pub(super) struct Change<P, T, F, R> {
 }
 
 impl<P, T, F, R> Change<P, T, F, R> {
-    /// The change, and where its end is told. Nothing is told where the process ends first.
+    /// The change, and the receiver of its end. Nothing is received if the process ends first.
     pub(super) fn new(
         plan: P,
         follow: F,

@@ -1,9 +1,9 @@
-//! The catalog: which topics there are with what configs, and every change to that.
+//! The catalog: the topics with their configs, and every change to them.
 //!
-//! Owns the way of a change: sources come to their turn one after the other, the change is proposed to the metadata log and
-//! awaited, and what follows from it on this node is done also where the request that asked for it has gone. Owns the life of
-//! topics besides: those that are made because a request names them, and the files of deleted ones. Knows neither handlers nor
-//! the server that it is a part of.
+//! Owns the way of a change: sources come to their turn one after the other; the change is proposed to the metadata log and
+//! awaited; its consequences on this node are carried out also if the request that asked for it has gone. Owns the life of
+//! topics besides: those that are made because a request names them, and the files of deleted ones. Knows neither handlers
+//! nor the server around it.
 
 mod auto_creation;
 mod change;
@@ -45,9 +45,9 @@ pub(crate) struct Ports {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     ports: Ports,
-    /// Where changes are proposed.
+    /// The metadata log, to which changes are proposed.
     log: Arc<dyn MetadataLog>,
-    /// In which requests change the metadata, one after the other, and draft changes.
+    /// Turns in which requests change the metadata, one after the other, and draft changes.
     turns: Arc<Turns>,
     producer_ids: Arc<ProducerIds>,
     auto_creations: AutoCreations,
@@ -76,17 +76,17 @@ impl Catalog {
         self.ports.metadata.node()
     }
 
-    /// Both of one moment.
+    /// Both halves, as of one moment.
     pub(crate) fn image(&self) -> Arc<Image> {
         self.log.image()
     }
 
-    /// This node's own log of the metadata, for those who look after it, and for work that blocks in any case.
+    /// This node's own log of the metadata, for the jobs that look after it, and for work that blocks in any case.
     pub(crate) fn store(&self) -> &Store {
         &self.ports.metadata
     }
 
-    /// Requests that wait for their turn to change something.
+    /// Requests that wait for their turn to make a change.
     pub(crate) fn waiting_changes(&self) -> usize {
         self.turns.counts().1
     }
@@ -100,12 +100,11 @@ impl Catalog {
         self.propose_and(source, plan, |ended| ended).await
     }
 
-    /// As [`Self::propose`]; `follow` hears what has come of it and answers what that leads to, also where the request has gone
+    /// As [`Self::propose`]; `follow` is given the outcome and carries out its consequences, also where the request has gone
     /// meanwhile. It may block.
     ///
-    /// There is one change at a time in any case: those that wait for it take no thread meanwhile, and none of the turns to do
-    /// much, so that whoever asks for something else does not wait for a slow disk with them. Sources come to their turn one
-    /// after the other.
+    /// There is one change at a time in any case: requests that wait for it take no thread meanwhile, and no turn aside, so
+    /// that other requests do not wait for a slow disk with them. Sources come to their turn one after the other.
     pub(crate) async fn propose_and<T: Send + 'static, R: Send + 'static>(
         &self,
         source: Source,
@@ -121,8 +120,8 @@ impl Catalog {
         .await
     }
 
-    /// Drafts a change and drops it, after which nothing has changed: what would come of it. As large as the change itself,
-    /// so that no thread that serves connections works on it.
+    /// Drafts a change, drops it, and returns the outcome; nothing has changed then. A draft is as much work as the change
+    /// itself, so it is done on no thread that serves connections.
     pub(crate) async fn rehearse<T: Send + 'static>(
         &self,
         source: Source,
@@ -133,7 +132,7 @@ impl Catalog {
             let (env, log, logs) =
                 (self.ports.env.clone(), Arc::clone(&self.log), Arc::clone(&self.ports.logs));
             let rehearsed = on_blocking_thread(move || {
-                // It goes on although whoever waits for it may have gone.
+                // The draft goes on although its request may have gone.
                 let _turn = turn;
                 let mut draft = Draft::new(&log.image(), &*env.random);
                 draft.avoid(failed_dirs(&logs));
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_a_change_is_done_though_its_request_goes() {
+    fn follow_up_of_a_change_is_done_though_its_request_goes() {
         let broker = start(&SimEnv::new(1));
         let runtime = aside::runtime().expect("a runtime");
         let ((tell, is_told), (go_on, may_go_on)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_to_change_metadata_keeps_nobody_from_other_work() {
+    fn changes_that_wait_for_metadata_take_no_turn_aside() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let runtime = aside::runtime().expect("a runtime");

@@ -1,7 +1,7 @@
-//! Removal of a deleted topic: its files go, and the node forgets it once no log dir and no journal tells of it any more.
+//! Removal of a deleted topic: its files go, and the node forgets it once no log dir and no journal has anything of it.
 //!
-//! Everything here waits for the disk on a thread that may block, never on one that serves connections. What it writes down
-//! concerns this node alone, so that it goes to the node's own log.
+//! Everything here waits for the disk on a thread that may block, never on one that serves connections. Removals concern
+//! this node alone, so they are written to the node's own log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::stop_signal::StopSignal;
 use crate::supervisor::on_blocking_thread;
 
 /// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them
-/// that long: what a start finds of a topic that nobody knows is kept.
+/// that long, because a start keeps records of a topic that the metadata does not know.
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
     waiting: Mutex<BTreeMap<TopicId, JournalMark>>,
 }
 
 impl Catalog {
-    /// Takes deleted topics out of use and removes their files. Blocks for the disk. What cannot be removed is tried
-    /// again after the next start.
+    /// Takes deleted topics out of use and removes their files. Blocks for the disk. Files that cannot be removed are
+    /// tried again after the next start.
     pub(crate) fn discard_topics(&self, deleted: &[TopicId]) {
         let node = self.node();
-        // First what waits for them in memory, since a disk may not answer.
+        // First their partitions, so that waiting requests end even if a disk does not answer.
         for id in deleted {
             let partitions = node.doomed().get(id).map_or(0, |dirs| dirs.len());
             (0..)
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_was_cut_short_goes_on_after_the_start_and_stops_with_the_server() {
+    fn cut_short_removal_goes_on_after_start_until_server_stops() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let (topic, path) = made(&sim, &broker);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_topic_does_not_come_back_as_an_unknown_one_after_a_power_cut() {
+    fn removed_topic_leaves_no_unknown_files_after_a_power_cut() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let (topic, path) = made(&sim, &broker);

@@ -15,9 +15,9 @@ impl Catalog {
         self.auto_creations.take(source, wanted, self.ports.env.clock.monotonic())
     }
 
-    /// Makes the topics that a client asked for without them being there. Answers why each that could not be made could
-    /// not; those that somebody else has made meanwhile are fine. `tell` hears which ones were made, also where the
-    /// request has gone meanwhile.
+    /// Makes missing topics that a client asked for. Answers the reason for each that could not be made; one that another
+    /// request has made meanwhile is fine. `tell` is called with the topics that were made, also where the request has gone
+    /// meanwhile.
     pub(crate) async fn create_missing_topics(
         &self,
         source: Source,

@@ -1,7 +1,7 @@
-//! Reading one partition of a fetch: what serves it, and as much of its records as there is room for.
+//! Reading one partition of a fetch: finds its replica, and reads as many of its records as there is room for.
 //!
-//! Owns the way from what is wanted to its answer, where the records of a log lie and how they are handed out. What may have to
-//! wait for the disk goes by the plan of the pass ([`crate::catch_up::plan`]), which is told how each read has ended.
+//! Owns the way from a wanted partition to its answer. Reads that may have to wait for the disk go by the plan of the pass
+//! ([`crate::catch_up::plan`]), which is told how each read has ended.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::partitions::{Partition, Waiter};
 use crate::replicas::{KnownRange, Replica, known_range};
 use crate::response::Part;
 
-/// What one partition answers.
+/// The answer for one partition.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) error: ErrorCode,
     pub(crate) high_watermark: Offset,
     pub(crate) log_start: Offset,
-    /// Where the client's log and ours part (KIP-595), if it asked and they do.
+    /// The end of the last epoch that both logs have, if the client's log and ours part (KIP-595), and it asked.
     pub(crate) diverging: Option<(LeaderEpoch, Offset)>,
-    /// Of the partition, if it is known: what a client is told that believes in another one.
+    /// The partition's leader epoch, if it is known, for a client that believes in another one.
     pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) parts: Vec<Part>,
     pub(crate) bytes: usize,
@@ -56,8 +56,8 @@ impl Answer {
         }
     }
 
-    /// Without records. Of the high watermark and the start, what nobody knows without a look at the files stays as the
-    /// client was told.
+    /// An answer without records. High watermark and log start are those that are known without a look at the files, else
+    /// those that the client was told last.
     fn postponed(known: Option<KnownRange>, wanted: &Wanted) -> Self {
         let unknown = Self::error(ErrorCode::NONE);
         let told = wanted.told.unwrap_or((unknown.high_watermark, unknown.log_start));
@@ -70,16 +70,16 @@ impl Answer {
     }
 }
 
-/// What a pass has room for.
+/// The room that a pass has left.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub(super) bytes: usize,
     pub(super) memory_bytes: usize,
-    /// Whether nothing was found before: one batch fits, however large.
+    /// Whether the pass has found nothing yet: one batch fits, however large.
     pub(super) is_empty: bool,
 }
 
-/// A partition that comes up in a pass.
+/// The read of one wanted partition in a pass.
 pub(super) struct PartitionRead<'a> {
     pub(super) broker: &'a Arc<Broker>,
     pub(super) context: &'a RequestContext,
@@ -91,11 +91,11 @@ pub(super) struct PartitionRead<'a> {
     pub(super) turn: TurnOf,
 }
 
-/// What came of it.
+/// The outcome of such a read.
 pub(super) struct Finished {
     pub(super) answer: Answer,
     pub(super) end: ReadEnd,
-    /// Whether nothing had to be opened for it.
+    /// Whether the log was open already.
     pub(super) was_open: bool,
 }
 
@@ -105,22 +105,22 @@ struct Placed {
     log_dir: usize,
 }
 
-/// What serves a partition, and whether it is read in this pass.
+/// The replica of a partition, and whether this pass reads it.
 enum Resolved {
     Read {
         replica: Replica,
-        /// The log dir of its files, if it has files.
+        /// The log dir of its files, if it has files; else 0.
         log_dir: usize,
         is_open: bool,
     },
-    /// Of a partition that nobody has opened nothing is known.
+    /// Left to a later pass. Without a replica it is not open, and its range is unknown.
     Postponed(Option<Replica>),
-    /// The same, while its log dir hangs.
+    /// Left out because its log dir hangs.
     LeftOut(Option<Replica>),
 }
 
 impl PartitionRead<'_> {
-    /// Reads it, or postpones it as the plan of the pass says.
+    /// Reads the partition, or postpones it as the plan of the pass says.
     pub(super) fn read(&self) -> Finished {
         let mut leader_epoch = LeaderEpoch::UNKNOWN;
         let mut was_open = true;
@@ -135,9 +135,9 @@ impl PartitionRead<'_> {
                     Replica::Queue(queue) => (self.read_mounted(&queue), ReadEnd::WARM),
                 }
             }
-            // A pass that postpones something is answered at once: nothing waits for more of it.
+            // A pass that postpones a partition is answered at once: no waiter is needed.
             Ok(Resolved::Postponed(replica)) => (self.unread(replica.as_ref()), ReadEnd::Postponed),
-            // The fetch waits for what it wants elsewhere, and for nothing of this partition.
+            // The fetch waits for its other partitions only.
             Ok(Resolved::LeftOut(replica)) => (self.unread(replica.as_ref()), ReadEnd::LeftOut),
             Err(code) => (Answer::error(code), ReadEnd::WARM),
         };
@@ -148,7 +148,7 @@ impl PartitionRead<'_> {
         Answer::postponed(replica.map(Replica::known_range), self.wanted)
     }
 
-    /// Finds what is wanted, and tells the partition's epoch as soon as the topic is known. What is postponed is not opened.
+    /// Finds the replica, and the partition's epoch as soon as the topic is known. A postponed partition is not opened.
     fn resolve(&self, leader_epoch: &mut LeaderEpoch) -> Result<Resolved, ErrorCode> {
         let (broker, wanted) = (self.broker, self.wanted);
         let topic = topic_key(wanted).find(self.image)?;
@@ -270,12 +270,12 @@ impl PartitionRead<'_> {
         partition.log.read_with(patience, from, bytes_max, high_watermark, self.room.is_empty)
     }
 
-    /// After its log was asked.
+    /// An answer without records, after the log was asked.
     fn postponed(&self, partition: &Partition, end: ReadEnd) -> (Answer, ReadEnd) {
         (Answer::postponed(Some(known_range(partition)), self.wanted), end)
     }
 
-    /// Holds the files that the records lie in, in their order; none if the client may not hold all of them.
+    /// Holds the files of the records, in their order; none if the client may not hold all of them.
     fn held_files(&self, slice: &ReadSlice) -> Option<Vec<HeldFile>> {
         let source = Source::of(self.context.connection.peer.ip());
         let files = slice.chunks.iter().filter_map(|chunk| match chunk {
@@ -290,7 +290,7 @@ impl PartitionRead<'_> {
         let mut held = held.into_iter();
         let id = ReaderId { partition: log.partition.id, connection: self.context.connection.id };
         let offsets = self.wanted.fetch_offset..slice.next_offset;
-        // What is partly in memory reaches up to the end of the log.
+        // A slice that is partly in memory reaches up to the end of the log.
         let is_whole = slice.chunks.len() == 1;
         let part = |chunk| match chunk {
             Chunk::File { file, position, len } => {
@@ -325,7 +325,7 @@ fn failed(partition: &Partition, high_watermark: Offset, error: &ReadError) -> (
             tracing::error!(partition = %partition.id, suppressed, %error, "read failed");
         });
     }
-    // A client that is out of range learns the range with the error.
+    // An out-of-range client learns the range with the error.
     let log_start =
         Offset(if let ReadError::OutOfRange { log_start, .. } = error { log_start.0 } else { -1 });
     let end = match error {

@@ -29,7 +29,7 @@ fn start(sim: &SimEnv) -> Arc<Broker> {
     let options = [("data.dir", "/data"), ("log.dirs", LOG_DIRS), ("catchup.reads.max", "1")];
     let config = BrokerConfig::from_pairs(options).expect("valid");
     let broker = open_broker(sim.env(), config).expect("starts");
-    // A connection of which it is known that it is not cold.
+    // Connection 1 is known not to be cold.
     broker.catch_up.begin(1);
     broker.catch_up.begin_fetch(1);
     broker
@@ -57,7 +57,7 @@ fn append(broker: &Arc<Broker>, topic: &Arc<Topic>, index: usize, value_bytes: u
     }
 }
 
-/// A server that has not read any of so many records of so many bytes, for each partition.
+/// A restarted server that has read none of its records: for each partition, their number and their bytes.
 fn cold(sim: &SimEnv, partitions: &[(usize, usize)]) -> (Arc<Broker>, Arc<Topic>) {
     let broker = start(sim);
     let partition_count = i32::try_from(partitions.len()).expect("few");
@@ -76,7 +76,7 @@ fn cold(sim: &SimEnv, partitions: &[(usize, usize)]) -> (Arc<Broker>, Arc<Topic>
     (start(sim), topic)
 }
 
-/// Fetches without a session from these offsets on; which partitions had records.
+/// Fetches without a session from these offsets on; whether each partition had records.
 fn fetch(broker: &Arc<Broker>, offsets: &[Offset]) -> Vec<bool> {
     read(broker, offsets).answers.iter().map(|answer| answer.bytes > 0).collect()
 }
@@ -113,7 +113,7 @@ fn read(broker: &Arc<Broker>, offsets: &[Offset]) -> Pass {
 }
 
 #[test]
-fn what_is_not_settled_yet_is_a_piece_of_what_others_have_too() {
+fn unsettled_records_are_shared_memory_in_an_answer() {
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(1, 100_000)]);
     append(&broker, &topic, 0, 100_000);
@@ -122,7 +122,7 @@ fn what_is_not_settled_yet_is_a_piece_of_what_others_have_too() {
     assert!(piece.len() > 100_000);
 }
 
-/// Whether each answer's records lie in a file.
+/// Whether the records of each answer lie in a file.
 fn are_in_files(pass: &Pass) -> Vec<bool> {
     let is_file = |part: &Part| matches!(part, Part::File { .. });
     pass.answers.iter().map(|answer| answer.parts.iter().any(is_file)).collect()
@@ -174,7 +174,7 @@ fn a_fetch_that_finds_no_descriptor_tries_no_other_partition() {
 }
 
 #[test]
-fn a_partition_that_catches_up_lets_those_behind_it_come_to_their_turn_without_a_session() {
+fn catching_up_holds_up_no_other_partition_without_a_session() {
     const FETCHES: i64 = 12;
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(12, 900_000), (12, 900_000), (1, 10)]);
@@ -187,7 +187,7 @@ fn a_partition_that_catches_up_lets_those_behind_it_come_to_their_turn_without_a
             assert!(found == [true, true, false] && broker.partitions.get(last).is_none(), "it was left");
         }
         for place in 0..3 {
-            // Two batches of the large ones are more than is asked for.
+            // Two batches of the large partitions are more than the fetch asks for.
             offsets[place] = offsets[place].plus(i64::from(found[place]));
             turns[place] += i64::from(found[place]);
         }
@@ -202,11 +202,11 @@ fn many_small_partitions_that_are_cold_take_few_fetches() {
     const PARTITIONS: usize = 60;
     let sim = SimEnv::new(1);
     let (broker, _) = cold(&sim, &[(1, 5000); PARTITIONS]);
-    // The clock stands still, and together they are not worth ending a pass for.
+    // The clock stands still, so that no read ends the pass by its time, and the bytes together do not either.
     assert_eq!(fetch(&broker, &[Offset(0); PARTITIONS]), [true; PARTITIONS]);
 }
 
-/// Fetches the first record of these partitions on a new connection; which of them had it.
+/// Fetches the first record of these partitions on a new connection; whether each had it.
 async fn first_fetch(broker: Arc<Broker>, connection: u64, indexes: Vec<usize>) -> Vec<bool> {
     broker.catch_up.begin(connection);
     let plan = plan(indexes.into_iter().map(|index| wanted((index, &Offset(0)))));
@@ -232,7 +232,7 @@ fn a_log_dir_that_hangs_keeps_no_new_consumer_from_the_others() {
         let patience = PATIENCE / 4;
         let other = tokio::time::timeout(patience, first_fetch(Arc::clone(&broker), 2, vec![1])).await;
         assert_eq!(other, Ok(vec![true]));
-        // Who has found something does not wait for the other one, and comes back for it.
+        // A fetch that has found records does not wait for the other partition, but comes back for it.
         let both = tokio::time::timeout(patience, first_fetch(Arc::clone(&broker), 3, vec![1, 0])).await;
         assert_eq!(both, Ok(vec![true, false]));
         assert_eq!(broker.catch_up.begin_fetch(3).begin_at, 1);
@@ -241,7 +241,7 @@ fn a_log_dir_that_hangs_keeps_no_new_consumer_from_the_others() {
     });
 }
 
-/// What one fetch of one partition on a new connection gets: its error and how many records, by their bytes.
+/// Fetches one partition on a new connection: its error and the number of records, by their bytes.
 fn fetch_one(broker: &Arc<Broker>, index: usize, offset: i64) -> (ErrorCode, usize) {
     let plan = plan([wanted((index, &Offset(offset)))].into_iter());
     let pass = runtime().block_on(read_all(broker, &context(), &plan, LIMITS, None));
@@ -251,13 +251,13 @@ fn fetch_one(broker: &Arc<Broker>, index: usize, offset: i64) -> (ErrorCode, usi
 const VALUE_BYTES: usize = 100_000;
 
 #[test]
-fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
+fn records_around_a_bad_sector_are_served_and_health_shows_it() {
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(4, VALUE_BYTES), (1, VALUE_BYTES)]);
     let log = Arc::clone(&broker.partition(&topic, 0).expect("there").log);
     log.ensure_open().expect("it is well");
     let path = log.path().join(format!("{:020}.log", 0));
-    // In the second record.
+    // Within the second record.
     sim.fs.break_sectors(&path, 150_000..150_512).expect("there");
     let got = [0, 1, 2, 3].map(|offset| fetch_one(&broker, 0, offset));
     let failed = (ErrorCode::KAFKA_STORAGE_ERROR, 0);
@@ -280,7 +280,7 @@ fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
     assert_eq!(count(&broker).as_deref(), Some("0"));
 }
 
-/// Has the only turn of a log dir until this is dropped.
+/// Holds the only turn of a log dir until the result is dropped.
 async fn hold_turn(broker: &Arc<Broker>, log_dir: usize) -> SyncSender<()> {
     let (release, released) = sync_channel::<()>(1);
     let (tell, told) = oneshot::channel();
@@ -298,7 +298,7 @@ async fn hold_turn(broker: &Arc<Broker>, log_dir: usize) -> SyncSender<()> {
 }
 
 #[test]
-fn fetches_aside_have_no_turn_while_they_wait_for_that_of_a_log_dir() {
+fn fetches_that_wait_for_a_log_dir_keep_no_turn_aside() {
     let sim = SimEnv::new(1);
     let (broker, _topic) = cold(&sim, &[(1, 100)]);
     let runtime = aside::runtime().expect("a runtime");

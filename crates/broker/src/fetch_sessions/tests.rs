@@ -21,7 +21,7 @@ fn request(session_id: i32, session_epoch: i32, wanted: Vec<Wanted>) -> SessionR
     SessionRequest { session_id, session_epoch, wanted, forgotten: Vec::new() }
 }
 
-/// Where every partition is there.
+/// Every partition exists.
 fn exists(_: &PartitionRef) -> bool {
     true
 }
@@ -125,7 +125,7 @@ fn partitions_of_all_sessions_are_bounded_together() {
         "two and two are more than three"
     );
     assert_eq!(begin(NOW, vec![wanted(0, 0)], 3), 3);
-    // Changes of what is wanted already need no room.
+    // A change of a partition that the session has needs no room.
     assert!(cache.begin(request(1, 1, vec![wanted(0, 5)]), false, NOW, 0, exists).is_ok());
     let grown = cache.begin(request(1, 2, vec![wanted(2, 0)]), false, NOW, 0, exists);
     assert_eq!(
@@ -145,7 +145,7 @@ fn partitions_of_all_sessions_are_bounded_together() {
 }
 
 #[test]
-fn a_partition_that_does_not_exist_is_answered_and_not_remembered() {
+fn unknown_partition_is_answered_and_not_remembered() {
     let cache = SessionCache::new(10);
     let exists = |partition: &PartitionRef| partition.index < 2;
     let plan = cache.begin(request(0, 0, vec![wanted(0, 0), wanted(2, 0)]), false, NOW, 1, exists).unwrap();
@@ -159,7 +159,7 @@ fn a_partition_that_does_not_exist_is_answered_and_not_remembered() {
 }
 
 #[test]
-fn a_partition_that_is_named_twice_is_wanted_once_as_it_is_named_last() {
+fn partition_named_twice_is_wanted_once_as_named_last() {
     let cache = SessionCache::new(10);
     for epoch in [EPOCH_INITIAL, EPOCH_FINAL] {
         let twice = vec![wanted(1, 5), wanted(0, 0), wanted(1, 7)];
@@ -170,7 +170,7 @@ fn a_partition_that_is_named_twice_is_wanted_once_as_it_is_named_last() {
 }
 
 #[test]
-fn a_session_goes_on_where_its_request_was_given_up_and_serves_one_at_a_time() {
+fn session_goes_on_after_a_given_up_request_and_serves_one() {
     let cache = SessionCache::new(10);
     cache.begin(request(0, 0, vec![wanted(0, 0)]), false, NOW, 7, exists).unwrap();
     let given_up = cache.begin(request(7, 1, vec![wanted(1, 3)]), false, NOW, 0, exists).unwrap();

@@ -280,9 +280,9 @@ impl Seat {
         }
     }
 
-    /// Wakes the task when the thread that is here has looked at all others that are ready, and at the sockets: a turn that
-    /// follows another one is to keep nobody waiting who has none. To be called by a task: the runtime must not be waking those
-    /// that have yielded.
+    /// Wakes the task once this thread has looked at all other tasks that are ready, and at the sockets: a second turn in a row
+    /// must not hold up a task that has had none. Called by a task, because the runtime must not be waking those that have
+    /// yielded.
     fn wake_task_after_others(&self) {
         if let Some(task) = self.task.take() {
             // A task that yields is put where it is woken at that time; here it is another one that is put there.

@@ -1,8 +1,8 @@
 //! `AlterConfigs` (key 33), versions 0 to 2.
 //!
-//! Replaces all configs that a topic or a consumer group sets for itself by those of the request: what it leaves out goes back to the
-//! default. `IncrementalAlterConfigs` changes single ones and is what newer clients send. Of the server's options
-//! `cordoned.log.dirs` can be changed while it runs (KIP-1066).
+//! Replaces all configs that a topic or a consumer group sets for itself by those of the request: a config that the
+//! request does not name goes back to its default. `IncrementalAlterConfigs` changes single ones and is the request of
+//! newer clients. `cordoned.log.dirs` is the one option of the server that can be changed while it runs (KIP-1066).
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Advertises every request that this server answers, in the versions of Kafka 4.3. The response's header is
 //! always version 0, and a version that we do not know is answered with error 35 in the body of version 0, so
-//! that a newer client learns what to ask (KIP-511). Leaves out: features, of which there are none.
+//! that a newer client learns which one to use (KIP-511). Leaves out: features, of which there are none.
 
 use std::sync::Arc;
 

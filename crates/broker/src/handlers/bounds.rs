@@ -1,10 +1,12 @@
-//! What one request may ask for: the one table of the lists of all requests, how long they may be, and why.
+//! Bounds of requests: the one table of the lists of all requests, how long they may be, and why.
 //!
-//! A request of few elements is worked on where it arrives. One with more, or whose answer is large, is worked on aside, in its
-//! turn, and what its elements take in memory is charged. One beyond its bound closes its connection, as one that does not
-//! decode does: a client library that sends it has gone wrong.
+//! - A request of few elements is worked on where it arrives.
+//! - One with more elements, or with a large answer, is worked on aside, in its turn, and the memory of its elements is
+//!   charged.
+//! - One beyond its bound closes its connection, as one that does not decode does: its client library has gone wrong.
 //!
-//! A thing is answered once, however often a request names it; so an answer is bounded by what the server holds.
+//! A name is answered once, however often a request repeats it; so the topics, partitions and groups that the server
+//! holds bound an answer.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -13,8 +15,8 @@ use riverrun_protocol::{ApiKey, ErrorCode};
 
 use crate::broker::Broker;
 
-/// Topics that one `CreateTopics`, or one request that makes topics because it names them, makes at most, as in Kafka's
-/// batches of a controller: each is answered with its configuration.
+/// Topics that one `CreateTopics`, or one request that makes topics by naming them, makes at most, as in Kafka's batches of
+/// a controller: each is answered with its configuration.
 pub(super) const CREATED_TOPICS_MAX: usize = 10_000;
 /// Groups that one request describes, or fetches the offsets of, at most.
 pub(super) const GROUPS_MAX: usize = 100_000;
@@ -35,12 +37,12 @@ const WORDS: usize = 1_000;
 /// A request without lists: only fields that a newer client adds count.
 const NONE: usize = 100;
 
-/// Where a request is worked on that has little to do.
+/// The place where a request with little to do is worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On the thread that read it.
+    /// On the thread that read the request.
     Here,
-    /// Aside: it is rare, or waits for others that do much.
+    /// Aside: the request is rare, or waits for others that do much.
     Aside,
 }
 
@@ -50,11 +52,12 @@ pub(crate) struct Bound {
     pub(crate) key: ApiKey,
     /// Its lists by their names, in the order of the schema.
     lists: &'static [&'static str],
-    /// Elements of all of them together at most.
+    /// Elements of all lists together at most.
     pub(crate) elements_max: usize,
-    /// Where it is worked on.
+    /// The place of a request with little to do.
     pub(crate) place: Place,
-    /// Memory of one element, decoded, and answered for the most part. Where an element's answer is large, its handler says so.
+    /// Memory of one element, decoded, and for the most part its answer. Where an element's answer is large, the handler has
+    /// an `answer_bytes`.
     pub(crate) element_bytes: usize,
     reason: &'static str,
 }
@@ -72,7 +75,7 @@ const fn bound(
 
 const A_HUNDRED_THOUSAND: &str = "100,000 partitions, each in a topic of its own";
 const EACH_GROUP: &str = "as many groups as a server holds";
-const NO_LIST: &str = "it has no list; only fields that it does not know count";
+const NO_LIST: &str = "fields that this server does not know: it has no list";
 
 /// All requests that are served, by their keys.
 #[rustfmt::skip]
@@ -100,12 +103,12 @@ const BOUNDS: &[Bound] = &[
     bound(ApiKey::CreateAcls, &["creations"], NAMES, Place::Aside, 150, "one for each of as many topics as a server holds"),
     bound(ApiKey::DeleteAcls, &["filters"], NAMES, Place::Aside, 150, "one for each of as many topics as a server holds"),
     bound(ApiKey::DescribeConfigs, &["resources", "configuration_keys"], PARTITIONS, Place::Aside, 150, "all topics, each with two options that are asked for"),
-    bound(ApiKey::AlterConfigs, &["resources", "configs"], PARTITIONS, Place::Aside, 300, "as many topics, each with two options"),
+    bound(ApiKey::AlterConfigs, &["resources", "configs"], PARTITIONS, Place::Aside, 300, "all topics, each with two options"),
     bound(ApiKey::DescribeLogDirs, &["topics", "partitions"], PARTITIONS, Place::Aside, 200, A_HUNDRED_THOUSAND),
     bound(ApiKey::CreatePartitions, &["topics", "assignments", "broker_ids"], PARTITIONS, Place::Aside, 200, "100,000 new partitions, each assigned by hand"),
     bound(ApiKey::DeleteGroups, &["groups_names"], NAMES, Place::Aside, 200, EACH_GROUP),
     bound(ApiKey::ElectLeaders, &["topic_partitions", "partitions"], PARTITIONS, Place::Aside, 200, A_HUNDRED_THOUSAND),
-    bound(ApiKey::IncrementalAlterConfigs, &["resources", "configs"], PARTITIONS, Place::Aside, 300, "as many topics, each with two options"),
+    bound(ApiKey::IncrementalAlterConfigs, &["resources", "configs"], PARTITIONS, Place::Aside, 300, "all topics, each with two options"),
     bound(ApiKey::OffsetDelete, &["topics", "partitions"], PARTITIONS, Place::Aside, 150, A_HUNDRED_THOUSAND),
     bound(ApiKey::DescribeCluster, &[], NONE, Place::Here, 50, NO_LIST),
     bound(ApiKey::DescribeProducers, &["topics", "partition_indexes"], PARTITIONS, Place::Aside, 300, A_HUNDRED_THOUSAND),
@@ -116,16 +119,16 @@ const BOUNDS: &[Bound] = &[
     bound(ApiKey::DescribeTopicPartitions, &["topics"], NAMES, Place::Aside, 200, "as many topics as a server holds in use"),
 ];
 
-/// What holds for a request whose key has no row: nothing is decoded. The router serves none.
+/// The bound of a request whose key has no row: nothing is decoded. The router serves none.
 const UNSERVED: Bound = bound(ApiKey::ApiVersions, &[], 0, Place::Here, 0, "it is not served");
 
 impl Bound {
-    /// The bound of this request.
+    /// The bound of the requests of this key.
     pub(crate) fn of(key: ApiKey) -> &'static Self {
         BOUNDS.iter().find(|bound| bound.key == key).unwrap_or(&UNSERVED)
     }
 
-    /// What the log says of a request that is beyond it.
+    /// The log's text about a request beyond this bound.
     pub(crate) fn refusal(&self) -> String {
         let Self { key, lists, elements_max, reason, .. } = self;
         format!("{key}: more than {elements_max} elements ({}), which is room for {reason}", lists.join(", "))
@@ -160,8 +163,8 @@ This page is made from the table of `crates/broker/src/handlers/bounds.rs`; a te
 
 Every list of every request has a bound. It counts the elements of all lists of one request together, and is beyond what
 a client has a use for. A request above it closes its connection, and the log says so: a large one as soon as its beginning
-tells how long its list is, without being received. What else bounds a request: the
-bytes of its frame (`socket.request.max.bytes`), and the memory of all requests (`queued.max.request.bytes`).
+tells how long its list is, without being received. Two more bounds hold for a
+request: the bytes of its frame (`socket.request.max.bytes`), and the memory of all requests (`queued.max.request.bytes`).
 
 A request that has little to do (200 elements and 64 KiB at most) is worked on at once, or aside without waiting for others;
 one that has more waits for its turn among those of its kind. Meanwhile its connection starts nothing that came after it, and
@@ -169,14 +172,14 @@ the others go on.
 
 Requests for a group that is worked on at length (more than 512 KiB of it are looked at or changed) wait in that group's line.
 The addresses in it take turns, and so do the connections of an address. {LINE_MAX} requests wait for one group at most; an
-address has no more of them than it leaves free, and {FEW} in any case. What is more is answered COORDINATOR_NOT_AVAILABLE, and
+address has no more of them than it leaves free, and {FEW} in any case. Any other is answered COORDINATOR_NOT_AVAILABLE, and
 clients ask again a little later. A request that waits stays charged for its frame.
 
-A connection has 16 fetches that wait for records at most (`riverrun_fetches_waiting_for_records` of the metrics): what comes
-behind them is begun as they are answered. A client has one on each connection, and Kafka begins nothing behind that. What
-each of them remembers of its partitions counts as memory of requests, of which a source has a share, and 4 KiB for each but the
+A connection has 16 fetches that wait for records at most (`riverrun_fetches_waiting_for_records` of the metrics): later
+requests begin as these are answered. A client has one on each connection, and Kafka begins nothing behind that. The
+partitions that each of them remembers count as memory of requests, of which a source has a share, and 4 KiB for each but the
 first of a connection. While more than half of that memory is held, a fetch that would hold 4 KiB or more does not wait:
-it is answered after 100 ms with what there is.
+it is answered after 100 ms with the records that there are.
 
 The memory of all groups together is bounded (`groups.memory.max.bytes`). Seven eighths are for all: a group,
 and all that an address has made grow, may be no larger than a third of what is left of them. The last eighth is for addresses that hold
@@ -190,15 +193,14 @@ Requests that change topics or configs do so one after the other, and their sour
 |---|---|---|---|---|
 ";
 
-/// Memory of an answer about all partitions, each of which takes so much.
+/// Memory of an answer about all partitions, each of which takes `partition_bytes`.
 pub(super) fn partitions_bytes(broker: &Broker, partition_bytes: usize) -> usize {
     usize::try_from(broker.catalog.cluster().partition_count())
         .unwrap_or(usize::MAX)
         .saturating_mul(partition_bytes)
 }
 
-/// What each of the names is to be answered with, in their order: a name that was there before is left out, and one
-/// beyond `count_max` refused.
+/// Each name once, in the order of the first, and whether it is served: beyond `count_max` names it is refused.
 pub(super) fn once<T: Copy, K: Hash + Eq>(
     named: impl IntoIterator<Item = T>,
     count_max: usize,

@@ -1,5 +1,5 @@
-//! Changing configuration, shared by the two requests that do: whose configs, whether they can change, carrying the
-//! changes of all resources of a request out together, and what the response says of each.
+//! Changing configuration, shared by `AlterConfigs` and `IncrementalAlterConfigs`: finds the topic, group or server, checks
+//! that its options can change, carries the changes of all resources of a request out together, and answers each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::metadata::{Draft, Image, NodeImage};
 use crate::text::shown;
 use crate::topic_names::OFFSETS_TOPIC;
 
-/// Whose configuration a client may change.
+/// The owner of a configuration that a client may change.
 pub(crate) enum Subject {
     Topic(TopicId),
     /// A consumer group.
@@ -31,9 +31,9 @@ pub(crate) enum Subject {
     AllServers,
 }
 
-/// From the configs that a topic sets now to those that it shall set, or why not.
+/// Makes a topic's new configs of its current ones, or says why it cannot.
 pub(crate) type Alter = Box<dyn FnOnce(&TopicOverrides) -> Result<TopicOverrides, String> + Send>;
-/// The same of a consumer group.
+/// Makes a consumer group's new configs of its current ones, or says why it cannot.
 pub(crate) type AlterGroup = Box<dyn FnOnce(&GroupOverrides) -> Result<GroupOverrides, String> + Send>;
 
 /// A checked wish of a client.
@@ -51,11 +51,11 @@ pub(crate) enum Wish {
     Nothing,
 }
 
-/// One resource of a request, and what it comes to by itself.
+/// One resource of a request, and its wish or refusal by itself.
 pub(crate) struct Ask<'r> {
     resource_type: i8,
     resource_name: &'r str,
-    /// The changes, as the log tells of them.
+    /// The changes, as the server's log shows them.
     told: String,
     wish: Result<Wish, Refusal>,
 }
@@ -74,7 +74,7 @@ impl<'r> Ask<'r> {
 /// Changes in one line of the log at most; the others are counted. A request may change thousands.
 const TOLD_MAX: usize = 10;
 
-/// Changes as the log tells of them: what each names, an operation's sign and, if there is one, the value.
+/// Changes as the server's log shows them: option, the sign of the operation and, if there is one, the value.
 pub(crate) fn told<'c>(changes: impl Iterator<Item = (&'c str, &'c str, Option<&'c str>)>) -> String {
     let mut changes = changes;
     let one = |(name, sign, value): (&str, &str, Option<&str>)| {
@@ -88,7 +88,7 @@ pub(crate) fn told<'c>(changes: impl Iterator<Item = (&'c str, &'c str, Option<&
     told.join(" ")
 }
 
-/// What a response says of one resource.
+/// The answer for one resource, in the words of both responses.
 pub(crate) struct Answer {
     error_code: i16,
     error_message: Option<Str<'static>>,
@@ -120,7 +120,7 @@ impl Answer {
     }
 }
 
-/// Finds the resource and asks for leave.
+/// Finds the resource and checks that the client may alter its configs.
 pub(crate) fn subject(
     image: &Image,
     context: &RequestContext,
@@ -166,7 +166,7 @@ pub(crate) fn check_dynamic<'n>(names: impl Iterator<Item = &'n str>) -> Result<
     Err((ErrorCode::INVALID_REQUEST, message))
 }
 
-/// No option is that of all servers; a request that names none is fine.
+/// No option belongs to all servers; a request that names none is fine.
 pub(crate) fn nothing_for_all<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Result<Wish, Refusal> {
     check_dynamic(names.clone())?;
     let names: Vec<String> = names.map(shown).collect();
@@ -180,7 +180,8 @@ pub(crate) fn nothing_for_all<'n>(names: impl Iterator<Item = &'n str> + Clone) 
     Err((ErrorCode::INVALID_REQUEST, message))
 }
 
-/// Carries out what can be, and answers each ask in turn. A resource asked for more than once is refused each time.
+/// Carries out the wishes that are not refused, and answers each ask in turn. A resource asked for more than once is
+/// refused each time.
 pub(crate) async fn change_all<R: From<Answer>>(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -221,8 +222,8 @@ fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(
     resources.filter(|resource| !seen.insert(*resource)).collect()
 }
 
-/// The changes of all resources become durable together. `told` are those changes as the log tells of them, one for
-/// each wish.
+/// The changes of all resources become durable together. `told` are those changes as the server's log shows them, one
+/// for each wish.
 async fn carry_out(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -278,7 +279,7 @@ fn carry_out_one(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
     }
 }
 
-/// What clients will have said of cordoned log dirs; none: the configuration holds again.
+/// Cordoned log dirs that clients will have set; none: those of the configuration hold again.
 fn cordon_after(node: &NodeImage, change: &ConfigChange) -> Result<Option<Cordon>, String> {
     let (dirs, now) = (node.log_dir_paths(), node.holding_cordon());
     let cordon = match change {

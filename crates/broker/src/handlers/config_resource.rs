@@ -43,7 +43,7 @@ pub(crate) fn find<'i>(
     match resource_type {
         TOPIC => find_topic(&image.cluster, name).map(ConfigResource::Topic),
         BROKER if name.is_empty() => Ok(ConfigResource::AllBrokers),
-        // By the one way to write it, so that a request cannot name this server a thousand times.
+        // By the one spelling of its number, so that a request cannot name this server a thousand times.
         BROKER if name == image.node.id().0.to_string() => Ok(ConfigResource::Broker),
         BROKER => {
             let name = shown(name);

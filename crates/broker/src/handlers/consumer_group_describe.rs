@@ -13,7 +13,7 @@ use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
-/// Bytes that the answer takes, about: what the groups do.
+/// Memory of the answer, about: that of the groups.
 pub(crate) fn answer_bytes(
     broker: &Broker,
     request: &ConsumerGroupDescribeRequest<'_>,

@@ -1,8 +1,8 @@
 //! `ConsumerGroupHeartbeat` (key 68), versions 0 to 1: membership of a KIP-848 group, and its assignment, which this
 //! server computes.
 //!
-//! Who asks to join and is told to try again is told so after a pause: Java's consumer makes none of its own then, and
-//! would ask thousands of times in a second. Where the disk is the reason, such as one that is full, the answer says so.
+//! A member that asks to join and has to try again is answered after a pause: Java's consumer makes none of its own then,
+//! and would ask thousands of times in a second. Where the disk is the reason, such as one that is full, the answer says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::flow::source::Source;
 use crate::groups;
 
-/// How long somebody who joins waits for the answer to try again.
+/// Pause before a joining member is told to try again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The codes of that answer.
+/// Codes that tell a member to try again.
 const TRY_AGAIN: [ErrorCode; 3] = [
     ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode::COORDINATOR_NOT_AVAILABLE,
@@ -27,7 +27,7 @@ const TRY_AGAIN: [ErrorCode; 3] = [
 /// The member epoch of a heartbeat that joins.
 const JOINING: i32 = 0;
 
-/// What the heartbeat costs its group beside the memory of an answer of a few words: both are done aside if they are much.
+/// Cost of the heartbeat to its group, beside the memory of an answer of a few words: a large one is done aside.
 pub(crate) fn answer_bytes(
     broker: &Broker,
     request: &ConsumerGroupHeartbeatRequest<'_>,
@@ -48,7 +48,7 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    // Nobody else waits while it is found out what the pattern names, and neither does the shard.
+    // Neither the shard nor another request waits while the topics of a pattern are looked up.
     if let Some(pattern) = request.subscribed_topic_regex.as_deref().filter(|pattern| !pattern.is_empty()) {
         let source = Source::of(context.connection.peer.ip());
         broker.groups.find_pattern(source, pattern).await;
@@ -60,7 +60,7 @@ pub(crate) async fn handle(
         shard.consumer_group_heartbeat(context, &request, &topics)
     };
     let beat_of_member = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
-        // What it subscribes to now is recorded, and may be something else each time.
+        // A heartbeat with room may record a new subscription; one without only keeps the member alive.
         if has_room { beat(shard, context) } else { shard.consumer_group_sign_of_life(context, &request) }
     };
     let handled = if request.member_epoch > JOINING {

@@ -21,7 +21,7 @@ use crate::topic_names::is_internal;
 
 type Refusal = (ErrorCode, String);
 
-/// A checked wish: `count` partitions in all, of which `assigned` were placed by hand.
+/// A checked wish: `count` partitions in all, of which the request places `assigned` new ones by hand.
 struct Wish {
     name: String,
     count: i32,
@@ -77,8 +77,7 @@ fn wish(
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
     }
     if is_internal(&topic.name) {
-        let message =
-            "The topic is the server's own: what it holds belongs to its partitions by their number.";
+        let message = "The topic is the server's own: its records belong to its partitions by their number.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
     let assignments = topic.assignments.as_deref();
@@ -127,7 +126,7 @@ mod tests {
     use crate::metadata::testing::image;
 
     #[test]
-    fn partitions_are_only_added_and_assignments_must_cover_the_new_ones() {
+    fn partitions_only_grow_and_assignments_cover_the_new_ones() {
         let env = SimEnv::new(1).env();
         let mut draft = Draft::new(&image(1), &*env.random);
         let new = NewTopic { name: "t".into(), partition_count: 2, configs: TopicOverrides::new() };

@@ -31,9 +31,9 @@ pub(crate) async fn handle(
     DeleteGroupsResponse { results, ..Default::default() }
 }
 
-/// Groups that their shards have deleted, but for those of which it is known that this will not be durable.
+/// Groups that their shards have deleted, less those whose deletion is known not to become durable.
 ///
-/// They are told of when the request ends, also where its client leaves before the last of them is durable.
+/// The log names them when the request ends, also where its client leaves before the last deletion is durable.
 struct Deleted<'r> {
     context: &'r RequestContext,
     groups: Vec<&'r str>,

@@ -1,10 +1,11 @@
 //! `DeleteTopics` (key 20), versions 1 to 6.
 //!
-//! Deletes topics by name, from version 6 on also by id (KIP-516). A topic is gone for everyone when the response
-//! is sent, and the offsets that groups committed for it with it, and its files if that does not take long; they go behind
-//! the response otherwise. All of this is done also if the client leaves meanwhile. All topics of one request become
-//! durable together. Where nobody knows whether they did, no record is acked to these topics after the response: the
-//! next start finds them or does not. Refuses the topic of group offsets, which Kafka would delete with all groups.
+//! Deletes topics by name, from version 6 on also by id (KIP-516). All topics of one request become durable together.
+//! When the response is sent a topic is gone for everyone, and with it the offsets that groups committed for it. Its files
+//! are gone, too, if their removal takes less than [`REMOVAL_PATIENCE`]; otherwise it goes on behind the response. All of
+//! this is done also if the client leaves meanwhile. Where nobody knows whether the deletion is durable, no record is
+//! acked to these topics after the response: the next start finds them or does not. Refuses the topic of group offsets,
+//! which Kafka would delete with all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +32,8 @@ const STATES_SINCE: i16 = 6;
 /// First version that knows `TOPIC_DELETION_DISABLED`.
 const DISABLED_CODE_SINCE: i16 = 3;
 
-/// How long a response waits for the topics' files. Who made room by it finds the room in most cases; thousands of
-/// partitions, or a disk that does not answer, would take longer than the client waits.
+/// How long a response waits for the removal of files, so that a client that makes room finds it in most cases. Thousands
+/// of partitions, or a disk that does not answer, would take longer than the client waits.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A topic as the request names it.
@@ -64,13 +65,13 @@ pub(crate) async fn handle(
     let follow = move |changed: Result<Vec<Result<Arc<Topic>, Refusal>>, _>| {
         let outcomes = changed.inspect_err(|failed| of_end.catalog.doubt_topics(&asked, failed))?;
         let gone = outcomes.iter().flatten().cloned().collect();
-        // Begun here: whoever waits for the change may have gone.
+        // Begun here, because the request may have gone with its client.
         Ok((outcomes, begin_removal(&of_end, of_change, gone)))
     };
     let plan = move |draft: &mut Draft<'_>| delete(draft, found);
     let outcomes = match broker.catalog.propose_and(context.source(), plan, follow).await {
         Ok((outcomes, removal)) => {
-            // It ends early only where the server ends.
+            // The removal ends early only where the server ends.
             let _ = waiting(removal).await;
             outcomes
         }
@@ -83,7 +84,7 @@ pub(crate) async fn handle(
     DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
 }
 
-/// Begins what follows from a deletion. It is done whether or not the client waits for it.
+/// Begins the removal that follows from a deletion. It is done whether or not the client waits for it.
 fn begin_removal(broker: &Arc<Broker>, context: RequestContext, gone: Vec<Arc<Topic>>) -> JoinHandle<()> {
     let source = context.connection.peer.ip();
     let (of_removal, places) = (Arc::clone(broker), broker.aside.get().cloned());
@@ -97,7 +98,7 @@ fn begin_removal(broker: &Arc<Broker>, context: RequestContext, gone: Vec<Arc<To
     tokio::spawn(broker.supervisor.errand("delete-topics", aside::sliced(removal)))
 }
 
-/// Removes what there is of topics beside the metadata.
+/// Removes files and committed offsets of topics that are gone from the metadata.
 async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topic>]) {
     let gone: Vec<_> = gone.iter().map(|topic| (&*topic.name, topic.id)).collect();
     changes::tell(context, Change::TopicsDeleted, gone.iter().map(|(name, _)| *name));
@@ -109,11 +110,11 @@ async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topi
     }
 }
 
-/// Removes what the topics hold. What takes long goes on behind the response.
+/// Removes the topics' files. A removal that takes long goes on behind the response.
 async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
     let broker = Arc::clone(broker);
     let removal = supervisor::on_blocking_thread(move || broker.catalog.discard_topics(&deleted));
-    // Nobody but the next start has to know whether it was done.
+    // The outcome is of use to the next start only, which looks for the files itself.
     let _ = waiting(tokio::time::timeout(REMOVAL_PATIENCE, removal)).await;
 }
 
@@ -175,7 +176,7 @@ fn find(
     Ok(topic.id)
 }
 
-/// A topic that is wanted by its name and by its id, too, is refused, and that once.
+/// A topic that the request names both by name and by id is refused once.
 fn by_one_name(found: Vec<(Wanted, Result<TopicId, Refusal>)>) -> Vec<(Wanted, Result<TopicId, Refusal>)> {
     let is_by_id = |(wanted, _): &&(Wanted, _)| wanted.name.is_none();
     let by_id: BTreeSet<TopicId> = found.iter().filter(is_by_id).map(|(wanted, _)| wanted.id).collect();
@@ -196,7 +197,7 @@ fn unknown(code: ErrorCode) -> Refusal {
 }
 
 fn delete(draft: &mut Draft<'_>, found: Vec<Result<TopicId, Refusal>>) -> Vec<Result<Arc<Topic>, Refusal>> {
-    // Somebody else may have deleted it since it was found.
+    // Another request may have deleted it since it was found.
     let mut delete = |id| draft.delete_topic(id).map_err(|_| unknown(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
     found.into_iter().map(|id| id.and_then(&mut delete)).collect()
 }
@@ -247,7 +248,7 @@ mod tests {
         broker.partition(&topic, 0).expect("there")
     }
 
-    /// Appends a record, which is to be acked at once; what it was given if it is.
+    /// Appends a record, and returns its place if it is acked at once.
     fn acked(broker: &Broker, partition: &Partition) -> Option<Appended> {
         let appended = partition.append(record(TimestampMs(0), b"value"), broker.append_options()).ok()?;
         partition.write_staged().ok()?;
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_topic_that_may_be_gone_acks_nothing_any_more_and_the_others_do() {
+    async fn topic_in_doubt_after_failed_delete_acks_nothing() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let [doubtful, kept, last] = ["doubtful", "kept", "last"].map(|name| create(&broker, name));
@@ -321,9 +322,9 @@ mod tests {
         sim.fs.fail_sync_after(0);
         assert_eq!(delete(&broker, "doubtful").await, ErrorCode::KAFKA_STORAGE_ERROR);
         assert_eq!(acked(&broker, &doubtful), None);
-        assert_ne!(doubtful.outcome(early, Acks::All), Some(Ok(())), "whoever has not been told yet");
+        assert_ne!(doubtful.outcome(early, Acks::All), Some(Ok(())), "an ack that was not sent yet");
         assert!(acked(&broker, &kept).is_some());
-        // This one was not even tried.
+        // This deletion was not even tried.
         assert_eq!(delete(&broker, "last").await, ErrorCode::KAFKA_STORAGE_ERROR);
         assert!(acked(&broker, &last).is_some());
         let starts = sim.crash_states(100).map(|state| start(&state).catalog.cluster());

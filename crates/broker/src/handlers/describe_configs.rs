@@ -1,10 +1,9 @@
 //! `DescribeConfigs` (key 32), versions 1 to 4.
 //!
-//! Tells the configuration of topics, of consumer groups (KIP-848) and of this server: values, where each comes from, and if asked what it would
-//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only, but for those that take
-//! effect at once. Asked by name, it tells how
-//! durable a topic is now, too. A resource that is named more than once is described once. Leaves out: broker loggers
-//! and client metrics.
+//! Tells the configuration of topics, of consumer groups (KIP-848) and of this server: values, the source of each, and on
+//! request its synonyms (KIP-226) and its documentation (KIP-569). Options of the server are read-only, but for those that
+//! take effect at once. How durable a topic is now is answered only if it is asked for by name. A resource that is named
+//! more than once is described once. Leaves out: broker loggers and client metrics.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,8 +34,8 @@ pub(crate) fn answer_bytes(_broker: &Broker, request: &DescribeConfigsRequest<'_
     request.resources.len() * ANSWER_BYTES
 }
 
-/// The response, whose results are encoded one by one as they are made: they take some ten times as much before, and a
-/// client may ask for all topics at once.
+/// The response. Its results are encoded one by one as they are made: before encoding they take some ten times as much,
+/// and a client may ask for all topics at once.
 pub(crate) struct Described {
     count: usize,
     results: Result<BytesMut, EncodeError>,
@@ -83,7 +82,7 @@ pub(crate) async fn handle(
     Described { count: seen.len(), results: outcome.map(|()| encoder.into_parts().0) }
 }
 
-/// What a client wants to know of each option besides its value.
+/// Fields of an option that a client wants besides its value.
 #[derive(Clone, Copy)]
 struct Wants {
     synonyms: bool,
@@ -129,7 +128,7 @@ fn entries(
     Ok(entries)
 }
 
-/// What clients have set for this server.
+/// Options of this server that clients have set.
 fn server_overrides(node: &NodeImage) -> ServerOverrides {
     let names = node.cordon().map(|cordon| cordon.names(&node.log_dir_paths()).join(","));
     names.map(|names| (CORDONED_LOG_DIRS, names)).into_iter().collect()

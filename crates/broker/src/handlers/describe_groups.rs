@@ -16,7 +16,7 @@ use crate::context::{Operation, RequestContext, Resource};
 /// First version that has a text beside the error code of a group.
 const MESSAGE_SINCE: i16 = 6;
 
-/// Bytes that the answer takes, about: what the groups do.
+/// Memory of the answer, about: that of the groups.
 pub(crate) fn answer_bytes(broker: &Broker, request: &DescribeGroupsRequest<'_>, _version: i16) -> usize {
     let groups = once(&request.groups, GROUPS_MAX, |group| &**group);
     groups.map(|(group, _)| broker.groups.cost(group, |shard| shard.cost_of_all(group))).sum()

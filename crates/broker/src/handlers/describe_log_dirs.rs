@@ -2,8 +2,8 @@
 //!
 //! Tells each log dir with the partitions in it and their sizes, of all topics or of the partitions that are named,
 //! the size of each dir's volume with the room that is left (KIP-827), and whether it takes new partitions (KIP-1066).
-//! A dir that has failed answers `KAFKA_STORAGE_ERROR`. The size of a partition that is not in use is what the last
-//! checkpoint says.
+//! A dir that has failed answers `KAFKA_STORAGE_ERROR`. The size of a partition that is not in use is that of the last
+//! checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -22,7 +22,7 @@ use crate::cordon::absolute;
 use crate::metadata::{ClusterImage, MetadataError, Topic};
 use crate::supervisor::on_blocking_thread;
 
-/// Partitions of topics that the client asks for; no entry: not at all.
+/// Partitions that the client asks for, by topic; a topic without an entry is left out.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;
 
 /// Memory that a partition takes in the answer, and to find its size.
@@ -99,13 +99,13 @@ fn named<'i>(image: &'i ClusterImage, wanted: Option<&Wanted>) -> Vec<&'i Arc<To
     }
 }
 
-/// What each partition with records takes, from memory: nothing is opened for this.
+/// Size of each partition with records, from memory: nothing is opened for this.
 fn known_sizes(broker: &Broker) -> HashMap<PartitionId, u64> {
     let dirs = 0..broker.logs.dir_count();
     dirs.flat_map(|dir| broker.logs.known(dir)).map(|known| (known.id, known.size_bytes)).collect()
 }
 
-/// Sizes of a topic's partitions by log dir, each of which was `placed` in one.
+/// Sizes of a topic's partitions by log dir; `placed` names the dir of each.
 fn sizes(
     known: &HashMap<PartitionId, u64>,
     placed: impl Iterator<Item = (PartitionId, usize)>,

@@ -1,6 +1,6 @@
 //! `DescribeProducers` (key 61), version 0: the idempotent producers that a partition remembers (KIP-664).
 //!
-//! A partition that is named more than once is described once: its producers can be a thousand times what names it.
+//! A partition that is named more than once is described once: its producers can be a thousand times its name.
 
 use std::collections::HashSet;
 use std::sync::Arc;

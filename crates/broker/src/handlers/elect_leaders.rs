@@ -1,8 +1,8 @@
 //! `ElectLeaders` (key 43), versions 0 to 2.
 //!
 //! Every partition has one replica, which leads it: there is never anything to elect. Partitions that are named are
-//! answered with `ELECTION_NOT_NEEDED`; a request for all is answered with an empty list, as by Kafka, which
-//! tells only what changed. A type of election that Kafka does not know is `INVALID_REQUEST`.
+//! answered with `ELECTION_NOT_NEEDED`; a request for all is answered with an empty list, as by Kafka, which names only
+//! partitions that changed. A type of election that Kafka does not know is `INVALID_REQUEST`.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! (KIP-227), topic ids from version 13 on (KIP-516), leader epochs (KIP-320, KIP-595). `read_committed` is
 //! accepted: without transactions the last stable offset is the high watermark and nothing is aborted. A request
 //! that claims to come from a replica is refused, because this server has none. A partition that is named more than once is
-//! answered once, as it is named last. A fetch of many partitions, with those of its session, is served aside.
+//! answered once, as its last naming asks. A fetch of many partitions, with those of its session, is served aside.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,27 +35,27 @@ use crate::response::{Outcome, Part};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;
-/// First version that says who leads, where the client is wrong about that (KIP-320, KIP-951).
+/// First version that names the leader, where the client is wrong about it (KIP-320, KIP-951).
 const LEADER_SINCE: i16 = 12;
 /// First version whose replica id stands in the replica state.
 const REPLICA_STATE_SINCE: i16 = 15;
 
-/// How long a fetch waits before it looks whether others wait for the memory that it holds.
+/// How long a fetch waits before it checks whether other requests wait for the memory that it holds.
 const TURN: Duration = Duration::from_secs(1);
-/// The same of one that wants many partitions: it holds much, and whoever waits for that holds a turn to do much.
+/// The same for a fetch of many partitions: it holds much, and a request that waits for that memory occupies a turn aside.
 const TURN_ASIDE: Duration = Duration::from_millis(100);
-/// How long a fetch that finds nothing for want of descriptors, or of memory to wait with, waits before it answers: clients
-/// ask again at once. As long as they wait after most errors.
+/// Pause before the answer of a fetch that finds nothing for want of descriptors, or of memory to wait with: clients ask
+/// again at once. As long as they pause after most errors.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// See [`pause`].
 const PAUSE_DIVISOR: u32 = 32;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Memory of a fetch that waits, whatever it fetches: mostly the steps that it has to go on with.
+/// Memory of a fetch that waits, whatever it fetches: mostly the future of its next steps.
 const PARKED_BYTES: usize = 4 * 1024;
 
-/// How long a fetch may wait, and for how much.
+/// The time that a fetch may wait, and the bytes that end the wait.
 #[derive(Clone, Copy)]
 struct Patience {
     until: Instant,
@@ -70,24 +70,25 @@ struct Order {
     isolation_level: i8,
 }
 
-/// Why there is no order.
+/// Why a frame gives no order.
 enum NoOrder {
-    /// It wants more than there is room for.
+    /// The request has more elements, or its session more partitions, than there is room for.
     TooMuch,
     Refused(Outcome),
 }
 
-/// Where a fetch is served.
+/// The place where a fetch is served.
 #[derive(Clone, Copy)]
 enum Place<'a> {
-    /// On the thread that read it.
+    /// On the thread that read the request.
     Here,
     /// Aside, in turns of its own.
     Aside { aside: &'a Aside, source: IpAddr },
 }
 
 impl Place<'_> {
-    /// Reads in its turn, if it takes one; its memory is charged. It has none while it waits for that of a log dir.
+    /// Reads in a turn if the place has turns; the memory is charged already. While the read waits for the turn of a log dir
+    /// it has no other turn.
     async fn in_turn<T>(self, read: impl Future<Output = T>) -> T {
         match self {
             Self::Here => read.await,
@@ -95,7 +96,7 @@ impl Place<'_> {
         }
     }
 
-    /// How long a fetch waits before it looks whether others wait for the memory that it holds.
+    /// How long a fetch waits before it checks whether other requests wait for the memory that it holds.
     fn patience(self) -> Duration {
         match self {
             Self::Here => TURN,
@@ -111,7 +112,7 @@ impl Place<'_> {
     }
 }
 
-/// Serves the request: here if it wants few partitions, together with those of its session.
+/// Serves the request on this thread if it and its session have few partitions, else aside.
 pub(crate) async fn handle(mut job: Job) -> Outcome {
     let ordered = if job.frame.len() > SMALL_BYTES_MAX {
         Err(NoOrder::TooMuch)
@@ -126,7 +127,7 @@ pub(crate) async fn handle(mut job: Job) -> Outcome {
         }
         Err(NoOrder::Refused(refused)) => refused,
         Err(NoOrder::TooMuch) => {
-            // Until it is answered nothing that came after it is started.
+            // No later request of this connection starts before the answer.
             let _alone = job.context.connection.begin_aside();
             let aside = job.aside.clone();
             aside.run(handle_aside(job)).await.unwrap_or_else(|Stopping| stopping())
@@ -134,7 +135,7 @@ pub(crate) async fn handle(mut job: Job) -> Outcome {
     }
 }
 
-/// Serves a request that wants many partitions. What it holds is charged as long as it waits, too.
+/// Serves a request for many partitions. Its memory stays charged while it waits, too.
 async fn handle_aside(job: Job) -> Outcome {
     let Job { broker, aside, context, call, frame, mut charge } = job;
     let source = context.connection.peer.ip();
@@ -169,8 +170,8 @@ async fn serve(
     answer(broker, call, plan, pass, isolation_level)
 }
 
-/// Reads the request, if it has no more elements than these, and its session not more partitions; answers how many elements
-/// it has.
+/// Reads the request if it has at most `most` elements, and its session at most `most` partitions; answers how many
+/// elements it has.
 fn order(broker: &Broker, call: Call, frame: &[u8], most: usize) -> Result<(Order, usize), NoOrder> {
     let refuse = |code| NoOrder::Refused(refuse(call, code));
     let elements_max = Bound::of(call.key).elements_max.min(most);
@@ -204,7 +205,7 @@ fn order(broker: &Broker, call: Call, frame: &[u8], most: usize) -> Result<(Orde
     let network = &broker.config.network;
     let bytes_max = usize::try_from(request.max_bytes).unwrap_or_default().min(network.fetch_max_bytes);
     let bytes_min = usize::try_from(request.min_bytes).unwrap_or_default().min(bytes_max);
-    // Its connection is not idle until long after that.
+    // Half, so that the connection of a waiting fetch never counts as idle.
     let wait_ms_max = network.connections_max_idle_ms / 2;
     let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or_default().min(wait_ms_max);
     let patience = Patience { until: Instant::now() + Duration::from_millis(wait_ms), bytes_min };
@@ -216,7 +217,7 @@ fn refuse(call: Call, code: ErrorCode) -> Outcome {
     respond(call, &FetchResponse { error_code: code.0, ..Default::default() })
 }
 
-/// Reads until there is enough, something urgent, or no time left. While it waits it holds memory for what it knows only.
+/// Reads until there is enough, something urgent, or no time left. A waiting fetch holds memory for its plan only.
 async fn read_patiently(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -233,7 +234,7 @@ async fn read_patiently(
     };
     let mut pass = read(None).await;
     if pass.is_short && pass.bytes == 0 {
-        // Its client comes again at once.
+        // Without a pause its client would ask again at once.
         sleep(SHORTAGE_WAIT).await;
         return pass;
     }
@@ -245,23 +246,23 @@ async fn read_patiently(
         let bytes = waiting_bytes(context, plan, parked.is_only);
         charge.resize(bytes);
         if bytes >= PARKED_BYTES && !broker.budgets.requests.has_room_to_wait() {
-            // Its client comes again at once, and holds nothing while others wait for the memory.
+            // Its client asks again after this pause, and meanwhile holds nothing of the memory that others wait for.
             sleep_until(patience.until.min(Instant::now() + SHORTAGE_WAIT)).await;
             return pass;
         }
     }
     loop {
-        // A new one each time: where the one before is still enrolled, it is known to be gone.
+        // A new waiter each time: its partitions see that entries of the one before are dead.
         let waiter = Waiter::new(context.source());
         pass = read(Some(&waiter)).await;
         if enough(&pass) || Instant::now() >= patience.until {
             return pass;
         }
-        // Records that are too few would be kept in memory until there are enough.
+        // Too few records are dropped: their memory would be held until there are enough.
         let nothing = (pass.bytes == 0).then_some(pass);
         if !is_woken(broker, &waiter, patience.until, place).await {
             return match nothing {
-                // Nobody woke us, so nothing has come since.
+                // No waker came, so there are no new records since that pass.
                 Some(pass) => pass,
                 None => read(None).await,
             };
@@ -272,19 +273,19 @@ async fn read_patiently(
     }
 }
 
-/// How long a fetch that has found too few bytes looks for no more after it was woken, of the time that it may still wait: each
-/// look reads everything again, and records may come one by one. Its answer is late by that at most.
+/// Pause of a fetch that was woken and found too few bytes, as a part of the time that it may still wait: each pass reads
+/// everything again, and records may come one by one. The answer is late by this at most.
 fn pause(rest: Duration) -> Duration {
     (rest / PAUSE_DIVISOR).min(PAUSE_MAX)
 }
 
-/// Waits until there is more to read; false at the end of its time, or when others wait for memory: a fetch may always be
-/// answered, and its client comes again.
+/// Waits until there is more to read. False at `until`, or when others wait for memory: an early answer is always allowed,
+/// and the client asks again.
 async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant, place: Place<'_>) -> bool {
     loop {
         let turn_ends = until.min(Instant::now() + place.patience());
         if timeout_at(turn_ends, waiter.woken()).await.is_ok() {
-            // Others of its connection may have been woken with it, and its connection's turn be over.
+            // One wake may be for several fetches of a connection, whose turn may be over.
             turns::give_way().await;
             return true;
         }
@@ -294,8 +295,8 @@ async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant, place: Place
     }
 }
 
-/// Memory that a fetch holds while it waits. What the only one of its connection takes whatever it fetches is memory of that
-/// connection, of which there are so many at most: ten thousand idle consumers leave to requests what is theirs.
+/// Memory that a fetch holds while it waits. For the only fetch of a connection, `PARKED_BYTES` counts as memory of the
+/// connection, whose number is bounded: ten thousand idle consumers take none of the memory of requests.
 fn waiting_bytes(context: &RequestContext, plan: &Plan, is_only: bool) -> usize {
     let mut bytes = context.client_id.len() + plan.len() * (size_of::<Wanted>() + size_of::<Answer>());
     if !is_only {
@@ -442,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_fetch_that_waits_is_charged_with_what_it_takes() {
-        // Its place among the requests of its connection, and its waiter.
+        // Its entry in the connection's pipeline, and its waiter.
         const BESIDE_BYTES: usize = 512;
         let bytes = size(handle) + BESIDE_BYTES;
         assert!((PARKED_BYTES / 4..=PARKED_BYTES).contains(&bytes), "{bytes}");

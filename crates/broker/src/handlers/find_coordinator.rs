@@ -1,9 +1,9 @@
 //! `FindCoordinator` (key 10), versions 0 to 6.
 //!
 //! This node coordinates every group. The topic of group offsets is made when the first group is asked for. From
-//! version 4 on one request asks for many (KIP-699). Leaves out: coordinators of transactions and share groups. A
-//! client that asks for one is refused in the way that it treats as final: from version 4 on (Java, franz-go) that is
-//! any code with a message, before (librdkafka) only an authorization error, where others are retried until a time-out.
+//! version 4 on one request asks for many (KIP-699). Leaves out: coordinators of transactions and share groups. A client
+//! that asks for one gets a refusal that it treats as final: from version 4 on (Java, franz-go) any code with a message,
+//! before (librdkafka) only an authorization error, because others are retried until a time-out.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `GetTelemetrySubscriptions` (key 71), version 0 (KIP-714).
 //!
-//! Declines: the client is told that nobody subscribes to its metrics, keeps them to itself, and asks again after a
-//! day. So its log stays quiet, where an error would appear as a warning in some.
+//! Declines: the answer says that nobody subscribes to the client's metrics, so the client sends none and asks again after
+//! a day. An error would appear as a warning in the logs of some clients.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) async fn handle(
     request: GetTelemetrySubscriptionsRequest,
     _version: i16,
 ) -> GetTelemetrySubscriptionsResponse<'static> {
-    // A client without an id gets one, which it then shows its user.
+    // A client without an id gets one, which it shows its user.
     let client_instance_id = match request.client_instance_id {
         id if id.is_zero() => random_id(&*broker.env.random),
         id => id,

@@ -62,7 +62,7 @@ fn wish(
             id: resource.resource_name.to_string(),
             alter: Box::new(move |current| alter_group_configs(&config, current, &changes)),
         },
-        // There is one name to give.
+        // One option of the server is dynamic, and each is named once.
         Subject::Server | Subject::AllServers => {
             changes.into_iter().next().map_or(Wish::Nothing, |(_, change)| Wish::Cordon(change))
         }
@@ -85,7 +85,7 @@ fn change(entry: &AlterableConfig<'_>) -> Result<(String, ConfigChange), Refusal
     Ok((entry.name.to_string(), change))
 }
 
-/// An operation as the log tells of it, between name and value.
+/// An operation's sign in the server's log, between name and value.
 fn sign(config_operation: i8) -> &'static str {
     match config_operation {
         1 => " unset",
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_that_is_named_twice_makes_the_request_wrong_and_not_the_config() {
+    fn config_named_twice_makes_the_request_invalid() {
         let set = |name: &str| (name.to_owned(), ConfigChange::Set("1".into()));
         let delete = |name: &str| (name.to_owned(), ConfigChange::Delete);
         assert_eq!(check_named_once(&[set("a"), delete("b")]), Ok(()));

@@ -2,7 +2,7 @@
 //!
 //! Gives an idempotent producer an id that nobody had before. A producer that already has one and asks again gets a
 //! new one (KIP-360 needs the old only for transactions). Leaves out: transactional ids, refused with
-//! `UNSUPPORTED_VERSION`; a client meets that earlier, when it looks for the transaction's coordinator.
+//! `UNSUPPORTED_VERSION`; a client is refused earlier, when it looks for the transaction's coordinator.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `JoinGroup` (key 11), versions 0 to 9: a member asks into a group of the classic protocol.
 //!
-//! Waits until the group's rebalance is over, which a member may put off for as long as it likes: so what waits keeps
-//! nothing of its frame. Static members (KIP-345), member ids that are given before joining (KIP-394), reasons (KIP-800),
+//! Waits until the group's rebalance is over, which a member may put off for as long as it likes: so a waiting request
+//! keeps nothing of its frame. Static members (KIP-345), member ids that are given before joining (KIP-394), reasons (KIP-800),
 //! skipped assignments (KIP-814).
 
 use riverrun_coordinator::{GroupResponse, Shard, refuse_join_group};
@@ -32,7 +32,7 @@ pub(crate) async fn handle(job: Job) -> Outcome {
 struct Join;
 
 impl HandIn for Join {
-    /// With all that a refusal tells.
+    /// Beside the join, the fields of the request that a refusal repeats.
     type Begun = (Begun, JoinGroupRequest<'static>);
 
     async fn begin(job: &Job, room: Room) -> Result<Result<Self::Begun, Outcome>, TooMuch> {

@@ -9,7 +9,7 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
 
-/// What it costs the group to be left.
+/// Cost to the group of losing these members.
 pub(crate) fn answer_bytes(broker: &Broker, request: &LeaveGroupRequest<'_>, _version: i16) -> usize {
     groups::work_bytes(broker.groups.cost(&request.group_id, |shard| shard.cost_of_all(&request.group_id)))
 }

@@ -1,7 +1,7 @@
 //! `ListConfigResources` (key 74), versions 0 to 1: the resources that have a configuration (KIP-1142).
 //!
 //! Topics, this server, and consumer groups that set something for themselves have one. Version 0 asks for client metrics
-//! only (KIP-1000); of these and broker loggers there is none to tell.
+//! only (KIP-1000), of which there are none, as of broker loggers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

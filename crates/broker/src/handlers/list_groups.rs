@@ -1,6 +1,6 @@
 //! `ListGroups` (key 16), versions 0 to 5: all groups, filtered by state (KIP-518) and type (KIP-848).
 //!
-//! Where some groups cannot be loaded, the answer has the error and the groups that can.
+//! If some groups cannot be loaded, the answer has the error and the groups that could be.
 
 use std::sync::Arc;
 

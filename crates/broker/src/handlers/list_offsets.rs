@@ -2,13 +2,13 @@
 //!
 //! Timestamps with a meaning of their own: -1 the latest, -2 the earliest, -3 the record with the largest timestamp
 //! (KIP-734), -4 the earliest on this disk (KIP-405), -5 the latest in remote storage and -6 the earliest that waits
-//! to go there, of which there is none here. Each may be asked for from the version on that came with it. Nothing at or
-//! above the high watermark is shown.
+//! to go there, of which there is none here. Each is known from its own version on. Nothing at or above the high watermark
+//! is shown.
 //!
 //! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up
-//! reads are, and gives its turn to others after some milliseconds, at the end of a batch. What it has to inflate keeps
-//! no thread of the network busy: these requests are always worked on aside. Where there are several log dirs, one that
-//! hangs is not searched: its partitions are answered with an error after which clients ask again.
+//! reads are, and gives its turn to others after some milliseconds, at the end of a batch. Inflating keeps no thread of the
+//! network busy, because these requests are always worked on aside. Where there are several log dirs, one that hangs is not
+//! searched: its partitions are answered with an error after which clients ask again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::ClusterImage;
 use crate::replicas::{ByTime, Found, Replica};
 
-/// First version that says the epoch of the record that was found.
+/// First version with the leader epoch of the record that was found.
 const LEADER_EPOCH_SINCE: i16 = 4;
 
-/// Time after which a search lets others come to their turn.
+/// Time after which a search gives its turn to others.
 const TURN_MAX: Duration = Duration::from_millis(3);
 
 const LATEST: i64 = -1;
@@ -78,14 +78,14 @@ pub(crate) async fn handle(
     response
 }
 
-/// The codec writes no field that the version lacks, and does not drop one silently.
+/// The codec refuses a field that the version lacks, instead of dropping it silently.
 fn forget_epochs(response: &mut ListOffsetsResponse<'_>) {
     for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
         partition.leader_epoch = LeaderEpoch::UNKNOWN.0;
     }
 }
 
-/// Partitions that the request names more than once: which of the questions is meant is not known.
+/// Partitions that the request names more than once: they are refused, because it is not known which timestamp is meant.
 fn repeated(topics: &[ListOffsetsTopic<'_>]) -> HashSet<(String, i32)> {
     let mut seen = HashSet::new();
     let mut repeated = HashSet::new();
@@ -99,14 +99,14 @@ fn repeated(topics: &[ListOffsetsTopic<'_>]) -> HashSet<(String, i32)> {
     repeated
 }
 
-/// What is asked of one partition.
+/// A timestamp that is asked of one partition.
 #[derive(Clone, Copy)]
 struct Question<'a> {
     topic: &'a ListOffsetsTopic<'a>,
     asked: &'a ListOffsetsPartition,
 }
 
-/// A request that is being answered.
+/// A request in the making of its answer.
 struct Listing<'a> {
     broker: &'a Broker,
     context: &'a RequestContext,
@@ -126,7 +126,7 @@ impl Listing<'_> {
                     give_way().await;
                 }
                 Some(log_dir) => {
-                    // In the turns of those who search: it needs no other one.
+                    // Without a turn aside: the search has turns of its log dir.
                     waiting(self.search(log_dir, questions, &mut answers)).await;
                 }
             }
@@ -134,7 +134,7 @@ impl Listing<'_> {
         answers
     }
 
-    /// Answers the next question, and those after it that have the same log dir searched.
+    /// Answers the next question, and those after it that search the same log dir.
     async fn search(
         &self,
         log_dir: usize,
@@ -152,13 +152,13 @@ impl Listing<'_> {
                 answers.push(response(question.asked.partition_index, refused));
                 continue;
             }
-            // If its turn does not come in time, the dir may hang.
+            // A turn that does not come in time may mean that the dir hangs.
             let search_on = || self.search_on(log_dir, questions, answers, &mut under_way);
             self.broker.catch_up.wait_aside(log_dir, whose, search_on).await;
         }
     }
 
-    /// The same, as long as a turn lasts: `under_way` is the search that the next turn goes on with. Blocks for the disk.
+    /// Goes on with [`Self::search`] for one turn: `under_way` is the search that the next turn continues. Blocks for the disk.
     fn search_on(
         &self,
         log_dir: usize,
@@ -188,12 +188,12 @@ impl Listing<'_> {
         }
     }
 
-    /// Whether a log dir holds up those who want something of others.
+    /// Whether a log dir hangs while there are others, whose requests it must not hold up.
     fn hangs(&self, log_dir: usize) -> bool {
         self.broker.logs.dir_count() > 1 && self.broker.logs.dir_hangs(log_dir)
     }
 
-    /// The log dir in which a question has segments searched, if it does in any.
+    /// The log dir whose segments a question has to search; none if it needs no search.
     fn searched_dir(&self, question: Question<'_>) -> Option<usize> {
         let Question { topic, asked } = question;
         if !matches!(asked.timestamp, 0.. | MAX_TIMESTAMP) {
@@ -227,12 +227,12 @@ impl Listing<'_> {
     }
 }
 
-/// The record that a timestamp asks for which is none of an end.
+/// The search for a timestamp that names no end of the log.
 fn by_time(timestamp: i64) -> ByTime {
     if timestamp == MAX_TIMESTAMP { ByTime::Newest } else { ByTime::From(TimestampMs(timestamp)) }
 }
 
-/// Finds what a timestamp asks for where no log dir is searched for it.
+/// Finds the offset for a timestamp, where no log dir has to be searched.
 fn find(replica: &Replica, leading: LeaderEpoch, timestamp: i64) -> Result<Found, ErrorCode> {
     match timestamp {
         LATEST => replica.latest(leading),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_gives_its_turn_back_at_the_end_of_a_batch_and_goes_on_there() {
+    fn time_search_gives_its_turn_back_after_a_batch_and_resumes() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let image = broker.catalog.cluster();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_by_time_that_waits_for_the_disk_holds_up_no_other_connection() {
+    fn time_search_waiting_for_disk_holds_up_no_connection() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,11 +1,11 @@
 //! Metadata (key 3), versions 0 to 13.
 //!
-//! Tells the cluster's id and nodes, and for all topics or those that are named (from version 10 on also by id,
-//! KIP-516) their partitions. The one node leads every partition. Its address is that of the listener that the
-//! client came in on. A partition whose files cannot be used has no leader. A topic that does not exist is made if both
-//! the server's configuration and the request allow it; it is ready when the response is sent, so that no client has to
-//! ask again. How many are made at once has a bound for each source; for those beyond it, and beyond what one
-//! `CreateTopics` makes, clients ask again.
+//! Tells the cluster's id and nodes, and the partitions of all topics or of those that are named (from version 10 on also
+//! by id, KIP-516). The one node leads every partition. Its address is that of the listener that the client came in on. A
+//! partition whose files cannot be used has no leader. A topic that does not exist is made if both the server's
+//! configuration and the request allow it; it is ready when the response is sent, so that no client has to ask again. Each
+//! source may make so many at once; for topics beyond that, and beyond the number that one `CreateTopics` makes, clients ask
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub(crate) async fn handle(
     }
 }
 
-/// Makes those that are named and missing, as far as their source may have some made; answers the codes of the others.
+/// Makes missing topics that are named, as many as the source may make; answers the codes of the others.
 async fn create_missing(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -173,7 +173,7 @@ fn distinct<'r, 'a>(wanted: &'r [MetadataRequestTopic<'a>]) -> Vec<&'r MetadataR
     wanted.iter().filter(|topic| seen.insert((topic.topic_id, topic.name.as_deref()))).collect()
 }
 
-/// What the topics of one response are made from.
+/// Parts from which the topics of one response are made.
 struct View<'a> {
     image: &'a ClusterImage,
     context: &'a RequestContext,

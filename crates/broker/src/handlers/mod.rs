@@ -1,8 +1,7 @@
 //! The requests, one file each: key, versions, behaviour, the KIPs behind it, and what is left out.
 //!
-//! A handler authorizes, asks the parts, and answers in Kafka's words. Produce, Fetch, `JoinGroup` and `SyncGroup` take the
-//! frame itself: the first patches it in place, the others may wait for long, and give its memory back
-//! before they answer.
+//! A handler authorizes, asks the parts, and answers in Kafka's words. Four handlers take the frame itself: Produce patches
+//! it in place; Fetch, `JoinGroup` and `SyncGroup` may wait for long, and give its memory back before they answer.
 
 pub(crate) mod alter_configs;
 pub(crate) mod api_versions;

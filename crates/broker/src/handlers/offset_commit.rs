@@ -1,4 +1,4 @@
-//! `OffsetCommit` (key 8), versions 2 to 10: a member, or a client without membership, notes how far it has come.
+//! `OffsetCommit` (key 8), versions 2 to 10: a member, or a client without membership, commits how far it has read.
 //!
 //! Topics are named up to version 9 and identified from 10 on (KIP-848). Answered when the offsets are in the log.
 

@@ -1,4 +1,4 @@
-//! `OffsetFetch` (key 9), versions 1 to 10: how far groups have come.
+//! `OffsetFetch` (key 9), versions 1 to 10: how far groups have read.
 //!
 //! Several groups from version 8 on (KIP-709), member epochs from 9 (KIP-848), topic ids from 10. `require_stable`
 //! is accepted: without transactions every offset is stable. A group may be named once: its offsets can be a thousand
@@ -16,10 +16,10 @@ use super::bounds::{GROUPS_MAX, once};
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
-/// Memory of an answer with all offsets of a group that is charged at most: how many there are is not known before it is made.
+/// Memory charged at most for all offsets of a group: their number is not known before the answer is made.
 const ALL_OFFSETS_BYTES: usize = 16 * 1024 * 1024;
 
-/// Memory of the answer, beside that of what is named, at most.
+/// Memory of the answer at most, beside that of the offsets that are named.
 pub(crate) fn answer_bytes(broker: &Broker, request: &OffsetFetchRequest<'_>, version: i16) -> usize {
     let wants_all = match version {
         MANY_SINCE.. => request.groups.iter().any(|group| group.topics.is_none()),
@@ -49,7 +49,7 @@ pub(crate) async fn handle(
     offset_fetch_response(answers, version)
 }
 
-/// The groups that a request names more than once, maybe with other topics: none of them is answered in part.
+/// The groups that a request names more than once, maybe with other topics: each is refused, and not answered in part.
 fn named_twice<'g>(groups: &'g [OffsetFetchRequestGroup<'_>]) -> HashSet<&'g str> {
     let mut seen = HashSet::new();
     groups.iter().map(|group| &*group.group_id).filter(|group| !seen.insert(*group)).collect()
@@ -76,7 +76,7 @@ async fn fetch(
     fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, known_code(code)))
 }
 
-/// Members of older releases give up at `COORDINATOR_NOT_AVAILABLE` here, and come back after `NOT_COORDINATOR`.
+/// At `COORDINATOR_NOT_AVAILABLE` members of older releases give up here, and at `NOT_COORDINATOR` they come back.
 fn known_code(code: ErrorCode) -> ErrorCode {
     match code {
         ErrorCode::COORDINATOR_NOT_AVAILABLE => ErrorCode::NOT_COORDINATOR,

@@ -1,12 +1,12 @@
-//! The operations that a client may carry out on a resource, as the bits that Metadata, `DescribeCluster` and the requests
-//! that describe groups answer when asked (KIP-430).
+//! The operations that a client may carry out on a resource, as the bits in the answers of Metadata, `DescribeCluster` and
+//! the requests that describe groups (KIP-430).
 
 use crate::context::{Operation, RequestContext, Resource};
 
-/// What is said of access control lists, in Kafka's words for a server without an authorizer.
+/// Kafka's text about access control lists of a server without an authorizer.
 pub(crate) const NO_AUTHORIZER: &str = "No Authorizer is configured.";
 
-/// What a response holds where the client did not ask.
+/// The bits in an answer to a client that did not ask for them.
 pub(crate) const NOT_ASKED: i32 = i32::MIN;
 
 const TOPIC: [Operation; 8] = [
@@ -59,17 +59,17 @@ fn allowed(context: &RequestContext, operations: &[Operation], resource: Resourc
     allowed.fold(0, |bits, operation| bits | 1 << bit(*operation))
 }
 
-/// What this client may do to a topic.
+/// The operations that this client may carry out on a topic.
 pub(crate) fn on_topic(context: &RequestContext, name: &str) -> i32 {
     allowed(context, &TOPIC, Resource::Topic(name))
 }
 
-/// What this client may do to a group.
+/// The operations that this client may carry out on a group.
 pub(crate) fn on_group(context: &RequestContext, group_id: &str) -> i32 {
     allowed(context, &GROUP, Resource::Group(group_id))
 }
 
-/// What this client may do to the server.
+/// The operations that this client may carry out on the server.
 pub(crate) fn on_cluster(context: &RequestContext) -> i32 {
     allowed(context, &CLUSTER, Resource::Cluster)
 }

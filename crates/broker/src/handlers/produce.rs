@@ -5,10 +5,10 @@
 //! `REQUEST_TIMED_OUT` if that takes longer than the client will wait: the batch stays then, and may still become durable.
 //! Exactly one batch of format 2 for each partition. acks=0 gets no response, and waits for nothing. Topics are named up
 //! to version 12 and identified from 13 on (KIP-516). A duplicate of one of the producer's last five batches answers with
-//! the first one's offset. A queue of this machine that is mounted for it takes records, too: what came of them its own
-//! thread tells, and they are awaited also with acks=0. zstd is refused before version 7, in which clients say that they
-//! know it (KIP-110). Leaves out: transactional batches, which are refused with `INVALID_TXN_STATE`, because no producer
-//! can have begun a transaction here.
+//! the first one's offset. A queue of this machine that is mounted for producing takes records, too: its own thread tells
+//! the outcome, which is awaited also with acks=0. zstd is refused before version 7, the first whose clients must know it
+//! (KIP-110). Leaves out: transactional batches, which are refused with `INVALID_TXN_STATE`, because no producer can have
+//! begun a transaction here.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -50,13 +50,13 @@ use crate::topic_names::{OFFSETS_TOPIC, is_internal};
 const TOPIC_IDS_SINCE: i16 = 13;
 /// First version that may carry zstd (KIP-110).
 const ZSTD_SINCE: i16 = 7;
-/// First version that says who leads (KIP-951).
+/// First version that names the leader (KIP-951).
 const LEADER_SINCE: i16 = 10;
 
-/// The smallest batch that may keep its frame's memory: a good part of what a connection reads at once.
+/// The smallest batch that may keep its frame's memory: a good part of one read of a connection.
 const DETACHED_BYTES_MIN: usize = 256 * 1024;
 
-/// Where one partition's batch lies in the frame, and where it goes.
+/// One partition's batch: its place in the frame, and the replica that it is for.
 struct Target {
     index: i32,
     replica: Result<Replica, ErrorCode>,
@@ -65,13 +65,13 @@ struct Target {
     facts: Facts,
 }
 
-/// What the header of a batch says that is looked at here. Anything that is no batch says nothing, and is refused where it
-/// is checked.
+/// Fields of a batch's header that decide before the batch is checked. Bytes that are no batch have the defaults; the check
+/// refuses them.
 #[derive(Clone, Copy, Default)]
 struct Facts {
     codec: Option<Compression>,
-    /// It belongs to a transaction, which it may say though its request names none. One without a producer, or that only a
-    /// broker writes, is wrong in any case, and is refused where batches are checked.
+    /// The batch belongs to a transaction, though the request may name none. A transactional batch without a producer, or a
+    /// control batch, which only a broker writes, is wrong in any case: the check refuses it.
     is_transactional: bool,
 }
 
@@ -86,12 +86,12 @@ impl Facts {
 }
 
 impl Target {
-    /// What is to be done with its records: those that are refused unseen count for nothing.
+    /// Work on the records of this batch: none if it is refused unseen.
     fn work(&self) -> RecordsWork {
         let (Ok(replica), Some(codec)) = (&self.replica, self.facts.codec) else {
             return RecordsWork::default();
         };
-        // To check it, or since the topic has another codec.
+        // Inflated for the check, or compressed by the topic's codec.
         let is_coded = codec != Compression::None || replica.recodes(codec);
         let bytes = self.records.len();
         if is_coded {
@@ -108,7 +108,7 @@ struct TopicTargets {
     partitions: Vec<Target>,
 }
 
-/// What all batches of a request have in common.
+/// Terms of all batches of a request.
 #[derive(Clone, Copy)]
 struct Terms {
     version: i16,
@@ -125,13 +125,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What appending has to do with the records of all batches.
+    /// Work on the records of all batches.
     fn work(&self) -> RecordsWork {
         self.topics.iter().flat_map(|topic| &topic.partitions).map(Target::work).sum()
     }
 }
 
-/// A partition's answer, and the batch whose fate it waits for.
+/// A partition's answer, and the batch whose fate it awaits.
 struct Answer {
     response: PartitionProduceResponse<'static>,
     staged: Option<Staged>,
@@ -142,8 +142,8 @@ impl Answer {
         Self { response: refused(index, code, message), staged: None }
     }
 
-    /// Blames these records of the batch. Java's producer fails the others with another message, and all with the
-    /// batch's where none is blamed.
+    /// Blames these records of the batch. Java's producer fails the other records with another message; if none is blamed,
+    /// all fail with the batch's message.
     fn blaming(mut self, records: Vec<BlamedRecord>) -> Self {
         let errors = records.into_iter().map(|BlamedRecord { index, reason }| BatchIndexAndErrorMessage {
             batch_index: index,
@@ -153,7 +153,7 @@ impl Answer {
         self
     }
 
-    /// Keeps so many blamed records at most, and no memory of the others; answers how many there are.
+    /// Keeps at most `count_max` blamed records, and no memory of the others; answers how many are left.
     fn blame_no_more_than(&mut self, count_max: usize) -> usize {
         let blamed = &mut self.response.record_errors;
         if blamed.len() > count_max {
@@ -163,12 +163,12 @@ impl Answer {
         blamed.len()
     }
 
-    /// Takes back what was answered before it was known what comes of the batch.
+    /// Takes back the answer that was given before the fate of the batch was known.
     fn refuse(&mut self, code: ErrorCode, message: &str) {
         *self = Self::refused(self.response.index, code, Some(message.to_owned()));
     }
 
-    /// Answers what has come of the batch.
+    /// Answers with the fate of the batch.
     fn decide(&mut self, topic: &str, fate: Fate) {
         match fate {
             Fate::Acked => {}
@@ -189,12 +189,12 @@ struct TopicAnswers {
 
 /// Why a request is not begun.
 pub(crate) enum NotBegun {
-    /// It has more elements than there is room for.
+    /// The request has more elements than there is room for.
     TooMuch,
     Refused(Outcome),
 }
 
-/// Reads the request, if it has no more elements than these; answers how many it has.
+/// Reads the request if it has at most `elements_max` elements; answers how many it has.
 pub(crate) fn begin(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -209,8 +209,8 @@ pub(crate) fn begin(
     }
 }
 
-/// What is held of the write cache where a request goes. One with more elements than these, whose reading would take too long
-/// here, may go anywhere.
+/// Bytes that the write cache holds for the partitions and log dirs of a request. One with more than `elements_max`
+/// elements, whose reading would take too long here, counts for every log dir.
 pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: usize) -> Places {
     let mut places = Places::default();
     let request = match decode_within::<ProduceRequest<'_>>(call, frame, elements_max) {
@@ -219,7 +219,7 @@ pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: us
             (0..broker.logs.dir_count()).for_each(|dir| add_dir(broker, dir, &mut places));
             return places;
         }
-        // It is let in to be refused.
+        // An invalid request is let in: its refusal is the answer.
         Err(_) => return places,
     };
     let image = broker.catalog.cluster();
@@ -240,7 +240,8 @@ pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: us
     places
 }
 
-/// Takes in what a log dir holds, if there are several. Whoever would append to one that takes nothing is refused.
+/// Adds the bytes that a log dir holds, if there are several dirs. A dir that takes nothing holds up no request, but
+/// refuses its appends.
 fn add_dir(broker: &Broker, dir: usize, places: &mut Places) {
     if broker.logs.dir_count() > 1
         && let Some(bytes) = broker.logs.dir_unsettled_bytes(dir)
@@ -250,8 +251,8 @@ fn add_dir(broker: &Broker, dir: usize, places: &mut Places) {
     }
 }
 
-/// Serves a request with many partitions. Its connection starts nothing that came after it meanwhile, so that what is
-/// appended keeps its place. It gives way between batches, and gives its turn back before it waits for the disk.
+/// Serves a request with many partitions. Meanwhile its connection starts no later request, so that appends keep their
+/// order. It gives way between batches, and gives its turn back before it waits for the disk.
 pub(crate) async fn handle_aside(job: Job) -> Outcome {
     let _alone = job.context.connection.begin_aside();
     let aside = job.aside.clone();
@@ -270,7 +271,7 @@ pub(crate) async fn handle_aside(job: Job) -> Outcome {
         let mut appending = Appending::new(broker, call, plan, frame);
         while let Some(target) = appending.next_target() {
             if target.work().may_take_long() {
-                // The thread's other requests go on elsewhere.
+                // Other tasks of this thread go on elsewhere.
                 block_in_place(|| appending.append(target));
             } else {
                 appending.append(target);
@@ -286,7 +287,7 @@ pub(crate) async fn handle_aside(job: Job) -> Outcome {
     worked.await.unwrap_or_else(|Stopping| stopping())
 }
 
-/// A request whose batches get their places, after those of all that came before it.
+/// A request whose batches are appended after those of all earlier requests.
 pub(crate) struct Staging {
     appending: Appending,
     work: RecordsWork,
@@ -317,7 +318,7 @@ impl dispatch::Records for Staging {
             }
         }
         if !self.work.is_little() {
-            // To write so much is a part of the work.
+            // Writing so much is a part of the work.
             self.appending.staged.write();
         }
         true
@@ -333,7 +334,7 @@ impl dispatch::Records for Staging {
     }
 }
 
-/// When a request is answered.
+/// The terms on which a request is answered.
 struct Ack {
     call: Call,
     acks: Option<Acks>,
@@ -341,7 +342,7 @@ struct Ack {
 }
 
 impl Ack {
-    /// Waits until what was appended is as durable as it has to be, and answers the request.
+    /// Waits until the appends are as durable as the level asks, and answers the request.
     async fn wait(self, staged: StagedTopics) -> Outcome {
         let mut topics = staged.written();
         if let Some(acks) = self.acks {
@@ -354,8 +355,8 @@ impl Ack {
     }
 }
 
-/// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
-/// produce request if this one's connection ends.
+/// Appends that may not be written yet. Dropping this writes them, so that they do not wait for the next produce request
+/// if the connection ends.
 struct StagedTopics {
     broker: Arc<Broker>,
     topics: Vec<TopicAnswers>,
@@ -381,7 +382,7 @@ impl Drop for StagedTopics {
     }
 }
 
-/// The batches of a request that have no places yet, in its order, and the answers to those that have.
+/// The batches of a request that are not appended yet, in its order, and the answers to the others.
 struct Appending {
     version: i16,
     acks: Option<Acks>,
@@ -389,10 +390,10 @@ struct Appending {
     options: AppendOptions,
     deadlines: Deadlines,
     topics: vec::IntoIter<TopicTargets>,
-    /// Of the topic whose answers are the last.
+    /// Batches of the last topic in `staged`.
     targets: vec::IntoIter<Target>,
     batches: Batches,
-    /// Records that may still be named as blamed.
+    /// Number of records that may still be blamed.
     blamed_max: usize,
     staged: StagedTopics,
 }
@@ -414,7 +415,7 @@ impl Appending {
         }
     }
 
-    /// Where the next batch lies and goes.
+    /// The next batch and its replica.
     fn next_target(&mut self) -> Option<Target> {
         loop {
             prefetch_next(self.targets.as_slice());
@@ -428,7 +429,7 @@ impl Appending {
         }
     }
 
-    /// Gives a batch its place.
+    /// Appends a batch.
     fn append(&mut self, target: Target) {
         let Some(of_topic) = self.staged.topics.last_mut() else { return };
         let mut answer = match (self.acks, self.transactional) {
@@ -446,7 +447,7 @@ impl Appending {
     }
 }
 
-/// Has brought near what appending to one of the next targets needs.
+/// Prefetches the memory that appending to one of the next targets needs.
 fn prefetch_next(coming: &[Target]) {
     Replica::prefetch_next(|index| coming.get(index)?.replica.as_ref().ok());
 }
@@ -459,8 +460,8 @@ struct Batches {
 }
 
 impl Batches {
-    /// The bytes of a range that lies behind all that were taken before, as the ranges of a decoded request do; any
-    /// other is empty.
+    /// The bytes of a range that lies behind all earlier ones, as the ranges of a decoded request do; none for any other
+    /// range.
     fn take(&mut self, range: &Range<usize>) -> BytesMut {
         let skipped = range.start.checked_sub(self.taken);
         match skipped {
@@ -473,8 +474,8 @@ impl Batches {
         }
     }
 
-    /// A batch that does not keep the whole frame's memory, if it is a small part of that or of what the frame may have been
-    /// read into with others: it may outlive the request.
+    /// Copies a batch that is a small part of its frame, or of the read that brought the frame: the batch may outlive the
+    /// request, and would keep that memory.
     fn detached(&self, batch: BytesMut) -> BytesMut {
         let frame_bytes = self.taken + self.rest.len();
         let is_small = batch.len() < DETACHED_BYTES_MIN || batch.len() < frame_bytes / 2;
@@ -482,7 +483,7 @@ impl Batches {
     }
 }
 
-/// Writes what the journal does not, after all of the request is staged.
+/// Writes the staged batches that do not go to the journal, after the whole request is staged.
 fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
     for topic in topics {
         for answer in &mut topic.partitions {
@@ -497,7 +498,7 @@ fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
     }
 }
 
-/// Waits until every batch is as durable as it has to be, or can never be, or the client waits no longer.
+/// Waits until every batch is as durable as the level asks, or can never be, or the client waits no longer.
 async fn await_all(topics: &mut [TopicAnswers], acks: Acks, deadlines: Deadlines) {
     let mut awaiting = Awaiting::new(acks);
     for TopicAnswers { name, partitions, .. } in topics {
@@ -572,7 +573,7 @@ fn plan(
     Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics }
 }
 
-/// Says who tries to write to a topic of the server's own.
+/// Logs the address that tries to write to a topic of the server's own.
 fn tell_internal(context: &RequestContext, topic: &str) {
     let peer = context.connection.peer;
     INTERNAL_WRITES.warn_of(peer.ip(), |suppressed| {
@@ -599,7 +600,7 @@ fn plan_topic(
         if !context.authorize(Operation::Write, Resource::Topic(&topic.name)) {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
-        // The server's own topics take records from nobody else, whatever a client says of itself.
+        // The server's own topics take records from no client, whatever name it gives itself.
         let is_allowed = &*topic.name == OFFSETS_TOPIC && broker.config.groups.offsets_topic_client_writes;
         if is_internal(&topic.name) && !is_allowed {
             tell_internal(context, &topic.name);
@@ -620,14 +621,14 @@ fn plan_topic(
         broker.partitions.prefetch(topic.id, data.partition_data.iter().map(|data| data.index));
     }
     TopicTargets {
-        // Told to people also where the client names the topic by its id only; its answer has no name then.
+        // For the log, also where the client names the topic by id only; the answer has no name then.
         name: topic.map_or_else(|_| data.name.to_string(), |topic| topic.name.to_string()),
         id: data.topic_id,
         partitions: data.partition_data.iter().map(|data| target(data.index, data.records)).collect(),
     }
 }
 
-/// Where `part`, which was decoded out of `frame`, lies in it.
+/// The range of `part`, which was decoded out of `frame`, in it.
 fn range_in(frame: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(frame.as_ptr() as usize);
     if part.is_empty() || start + part.len() > frame.len() { 0..0 } else { start..start + part.len() }
@@ -672,10 +673,10 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
     }
 }
 
-/// Logs an error that is the server's own trouble.
+/// Logs an error if it is the server's own trouble.
 fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
     if error.kind() == ErrorKind::Retry {
-        // It may be for want of room, of which retention may make some.
+        // Space may be short, and retention may free some.
         broker.shortages.iter().for_each(Notify::notify_one);
     }
     if error::is_our_trouble(error::append_error(error)) {
@@ -685,7 +686,7 @@ fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
     }
 }
 
-/// The answer to a batch that was taken, whose place may not be known yet.
+/// The answer to a batch that was taken; its offset may not be known yet.
 fn taken(index: i32, staged: &Staged) -> PartitionProduceResponse<'static> {
     let unknown = || PartitionProduceResponse { index, ..Default::default() };
     staged.appended().map_or_else(unknown, |appended| accepted(index, appended))

@@ -1,13 +1,13 @@
-//! From a frame to its handler and back to bytes.
+//! Frames to handlers, and responses back to bytes.
 //!
-//! Owns the one table of API key to handler, and the answers to what is not a request: an unknown key, a version
-//! outside of the advertised range, a body that does not decode. Those close the connection, because a response
-//! in a version that the client did not ask for cannot be read by it; `ApiVersions` alone answers in version 0
-//! with `UNSUPPORTED_VERSION`, which is how a newer client finds out (KIP-511).
+//! Owns the one table of API key to handler, and the answers to frames that are no request: an unknown key, a version
+//! outside of the advertised range, a body that does not decode. Those close the connection, because a client cannot read a
+//! response in a version that it did not ask for; `ApiVersions` alone answers in version 0 with `UNSUPPORTED_VERSION`, by
+//! which a newer client finds out (KIP-511).
 //!
-//! Decides where a request is worked on: on the thread that read it while it has little to do, else [aside](crate::aside). It
-//! is decoded with the bound of what has little to do at first; one that has more elements, or would have a large answer, is
-//! decoded again, aside and in its turn, within [its own bound](Bound), and what it takes is charged.
+//! Decides where a request is worked on: on the thread that read it while it has little to do, else [aside](crate::aside).
+//! The first decoding stops at the bound of a small request. A request with more elements, or with a large answer, is
+//! decoded again, aside and in its turn, within [its own bound](Bound), and its memory is charged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,13 +38,13 @@ pub(crate) struct Router {
     aside: Aside,
 }
 
-/// What the header said, kept for the response.
+/// Fields of the header that the response needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) key: ApiKey,
     pub(crate) version: i16,
     pub(crate) correlation_id: i32,
-    /// Where the body begins in the frame.
+    /// Position in the frame at which the body begins.
     pub(crate) body_at: usize,
 }
 
@@ -66,7 +66,7 @@ impl Dispatch for Router {
     fn places(&self, frame: &[u8]) -> Places {
         match read_header(frame) {
             Ok(Ok((call, _))) => produce::places(&self.broker, call, frame, SMALL_ELEMENTS_MAX),
-            // It is let in to be refused.
+            // An invalid request is let in: its refusal is the answer.
             _ => Places::default(),
         }
     }
@@ -132,7 +132,7 @@ impl Timed {
         outcome
     }
 
-    /// Measures until this has answered.
+    /// Runs the handler and measures until it has answered.
     pub(crate) fn run(self, answering: impl Future<Output = Outcome> + Send + 'static) -> Response {
         Box::pin(async move {
             let outcome = answering.await;
@@ -141,7 +141,7 @@ impl Timed {
     }
 }
 
-/// A request with all that working on it takes, so that it can be done anywhere.
+/// A request with everything that its handler needs, so that it can be worked on anywhere.
 pub(crate) struct Job {
     pub(crate) broker: Arc<Broker>,
     pub(crate) aside: Aside,
@@ -153,22 +153,22 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The address that it came from.
+    /// The address that the request came from.
     pub(crate) fn source(&self) -> IpAddr {
         self.context.connection.peer.ip()
     }
 }
 
-/// How much a request may come to.
+/// The limit that a request is decoded and answered within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// What is worked on without waiting for others that do much.
+    /// That of a request that is worked on without waiting for others that do much.
     Small,
-    /// What its bound allows.
+    /// That of its row in the table of bounds.
     Bounded,
 }
 
-/// It is more than there is room for.
+/// The request is more than there is room for.
 pub(crate) struct TooMuch;
 
 impl Room {
@@ -181,7 +181,7 @@ impl Room {
         }
     }
 
-    /// Room for what a request is decoded to and for more: charged where it is bounded, and nothing to speak of elsewhere.
+    /// Makes room for the decoded request and `more_bytes`: charged where it is bounded, uncounted where it is small.
     pub(crate) async fn enter(
         self,
         job: &Job,
@@ -199,26 +199,26 @@ impl Room {
     }
 }
 
-/// A request that is handed to somebody who answers it later: what waits for that keeps nothing of it.
+/// A request that is handed to a group, which answers later: nothing of the request is kept for the wait.
 pub(crate) trait HandIn {
-    /// What waits for the answer.
+    /// The wait for the answer.
     type Begun: Send + 'static;
 
-    /// Hands it in if there is room for it, or refuses it.
+    /// Hands the request in if there is room for it, or refuses it.
     fn begin(
         job: &Job,
         room: Room,
     ) -> impl Future<Output = Result<Result<Self::Begun, Outcome>, TooMuch>> + Send;
 }
 
-/// Hands a request in where it belongs. No place aside is taken any more once it is handed in.
+/// Hands a request in here or aside. Once it is handed in it takes no place aside.
 pub(crate) async fn hand_in<H: HandIn>(job: Job) -> Result<(H::Begun, Charge), Outcome> {
     if job.frame.len() <= SMALL_BYTES_MAX
         && let Ok(begun) = H::begin(&job, Room::Small).await
     {
         return begun.map(|begun| (begun, job.charge));
     }
-    // Until it is handed in nothing that came after it is started.
+    // No later request of this connection starts before this one is handed in.
     let _alone = job.context.connection.begin_aside();
     let aside = job.aside.clone();
     let worked = aside.run(async move {
@@ -229,7 +229,7 @@ pub(crate) async fn hand_in<H: HandIn>(job: Job) -> Result<(H::Begun, Charge), O
     worked.await.unwrap_or_else(|Stopping| Err(stopping()))
 }
 
-/// Works on a request where it belongs.
+/// Works on a request here or aside, by its bound and its size.
 async fn answer(job: Job) -> Outcome {
     let is_small = job.frame.len() <= SMALL_BYTES_MAX;
     let is_here = Bound::of(job.call.key).place == Place::Here;
@@ -239,7 +239,7 @@ async fn answer(job: Job) -> Outcome {
     {
         return outcome;
     }
-    // Until it is answered nothing that came after it is started.
+    // No later request of this connection starts before the answer.
     let _alone = job.context.connection.begin_aside();
     let aside = job.aside.clone();
     let worked = aside.run(async move {
@@ -265,24 +265,24 @@ pub(crate) fn stopping() -> Outcome {
     Outcome::Close("the server stops".to_owned())
 }
 
-/// Why a request that begins like this is refused, whatever the `missing` bytes will be.
+/// Why a request with this beginning is refused, whatever the `missing` bytes will be.
 fn refusal(beginning: &[u8], missing: usize) -> Option<String> {
     match read_header(beginning) {
         Ok(Ok((call, _))) => is_beyond_bound(call, beginning, missing).then(|| Bound::of(call.key).refusal()),
         Ok(Err(Outcome::Close(why))) => Some(why),
-        // It is not known yet what it is, or it has an answer.
+        // The header is not complete yet, or has an answer.
         Ok(Err(_)) | Err(_) => None,
     }
 }
 
-/// Reads what comes before the body: what is called, and the name that the client gives itself.
+/// Reads the header: key, version and correlation id, and the client's id.
 fn read_header(frame: &[u8]) -> Result<Result<(Call, Option<&str>), Outcome>, DecodeError> {
     let mut decoder = Decoder::new(frame);
     let header = RequestHeader::decode(&mut decoder)?;
     let Some(key) = ApiKey::from_i16(header.api_key) else {
         return Ok(Err(Outcome::Close(format!("unknown API key {}", header.api_key))));
     };
-    // Produce is advertised from versions on that are not served, InitProducerId is known to a version that is not.
+    // Produce is advertised with versions that are not served, and the codec knows a version of InitProducerId that is not.
     let version = header.api_version;
     if !(key.versions().contains(&version) && key.codec_versions().contains(&version)) {
         return Ok(Err(unsupported_version(key, &header)));
@@ -320,8 +320,8 @@ pub(crate) fn respond_spliced(call: Call, response: &impl Encode, external: Vec<
     }
 }
 
-/// Whether bytes behind a body are passed over. Kafka does not look behind a message, so nobody noticed that these
-/// clients send them; each is named here, and any other leftover is a request that was not understood.
+/// Whether bytes behind a body are passed over. Kafka does not look behind a message, so some clients send such bytes
+/// unnoticed; each is listed here, and any other leftover makes a request invalid.
 ///
 /// - librdkafka, asking for all topics in a flexible version of Metadata, leaves three bytes of an array count that it
 ///   had reserved.
@@ -335,7 +335,8 @@ fn is_known_leftover(call: Call, leftover: &[u8]) -> bool {
     }
 }
 
-/// Decodes the body, which must end where the frame ends, if it has no more elements than these; answers how many it has.
+/// Decodes the body, which must end where the frame ends, if it has at most `elements_max` elements; answers how many it
+/// has.
 pub(crate) fn decode_within<'a, R: Request<'a>>(
     call: Call,
     frame: &'a [u8],
@@ -351,14 +352,14 @@ pub(crate) fn decode_within<'a, R: Request<'a>>(
     Ok((request, elements))
 }
 
-/// Whether a request that begins like this announces more elements than its bound allows; `missing` bytes are to come.
+/// Whether a request with this beginning announces more elements than its bound allows; `missing` bytes are to come.
 fn announces_too_many<'a, R: Request<'a>>(call: Call, beginning: &'a [u8], missing: usize) -> bool {
     let body = beginning.get(call.body_at..).unwrap_or_default();
     let mut decoder = Decoder::beginning(body, missing, Bound::of(call.key).elements_max);
     matches!(R::decode(&mut decoder, call.version), Err(DecodeError::TooManyObjects))
 }
 
-/// The same for the request that this handler takes.
+/// [`announces_too_many`] for the request that this handler takes.
 fn announces_too_many_for<'a, 'b, R: Request<'a>, F>(
     _handler: fn(&'b Arc<Broker>, &'b RequestContext, R, i16) -> F,
     call: Call,
@@ -368,7 +369,7 @@ fn announces_too_many_for<'a, 'b, R: Request<'a>, F>(
     announces_too_many::<R>(call, beginning, missing)
 }
 
-/// The same for as many elements as there is room for.
+/// [`decode_within`] for as many elements as there is room for.
 pub(crate) fn decode_in<'a, R: Request<'a>>(
     job: &'a Job,
     room: Room,
@@ -380,13 +381,13 @@ pub(crate) fn decode_in<'a, R: Request<'a>>(
     }
 }
 
-/// Builds the table of handlers that take a decoded request and return a response, and the list of its keys. Where the answer
-/// to a few elements may be large, `weighed` names those whose handler tells how large it will be about.
+/// Builds the table of handlers that take a decoded request and return a response, and the list of its keys. `weighed`
+/// marks handlers whose answer to few elements may be large: their `answer_bytes` says how large, about.
 macro_rules! handlers {
     ($($key:ident => $handler:ident $(weighed by $answer_bytes:ident)?),* $(,)?) => {
         const ROUTED_KEYS: &[ApiKey] = &[$(ApiKey::$key),*];
 
-        /// Whether a request is beyond its bound as far as its beginning tells, without `missing` bytes.
+        /// Whether a request exceeds its bound by its beginning, which lacks `missing` bytes.
         fn is_beyond_bound(call: Call, beginning: &[u8], missing: usize) -> bool {
             match call.key {
                 ApiKey::Produce => announces_too_many::<ProduceRequest<'_>>(call, beginning, missing),
@@ -457,7 +458,7 @@ handlers! {
     OffsetForLeaderEpoch => offset_for_leader_epoch,
 }
 
-/// The requests whose handlers take the frame itself, since they give its memory back before they answer, or keep a
+/// The requests whose handlers take the frame itself, because they give its memory back before they answer, or keep a
 /// part of it.
 const FRAME_KEYS: &[ApiKey] = &[ApiKey::Produce, ApiKey::Fetch, ApiKey::JoinGroup, ApiKey::SyncGroup];
 
@@ -475,10 +476,10 @@ mod tests {
 
     use super::*;
 
-    /// What librdkafka 2.16 sends behind the header: null topics, two flags and tags, then what it left behind.
+    /// Bytes that librdkafka 2.16 sends behind the header: null topics, two flags and tags, then its leftover.
     const LIBRDKAFKA_ALL_TOPICS: &[u8] = &[0, 0, 0, 0, 1, 0, 0];
 
-    /// Decodes a body as it is decoded aside.
+    /// Decodes a body with the bound that holds aside.
     fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
         decode_within(call, frame, Bound::of(call.key).elements_max).map(|(request, _)| request)
     }
@@ -514,7 +515,7 @@ mod tests {
         assert_eq!(refused.unwrap_err(), DecodeError::TrailingBytes(3));
     }
 
-    /// The refusal of a large request of which so many bytes have come.
+    /// The refusal of a large request after its first `bytes` bytes.
     fn refused<'a, R: Request<'a>>(request: &R, version: i16, bytes: usize) -> Option<String> {
         let frame = encode_request(request, version, 1, Some("me")).expect("a request");
         let frame = &frame.bytes[4..];

@@ -1,4 +1,4 @@
-//! What clients are told of who leads a partition: this node, or nobody while the partition is offline.
+//! The leader of a partition, as clients are told: this node, or nobody while the partition is offline.
 
 use riverrun_protocol::ErrorCode;
 use riverrun_types::NodeId;
@@ -6,7 +6,7 @@ use riverrun_types::NodeId;
 use crate::broker::Broker;
 use crate::metadata::Topic;
 
-/// The wire's mark for a partition that nobody leads.
+/// The wire's mark for a partition without a leader.
 const NO_LEADER: i32 = -1;
 
 /// How a partition stands.

@@ -1,6 +1,6 @@
 //! `SyncGroup` (key 14), versions 0 to 5: the leader hands in the assignment, and every member receives its part.
 //!
-//! Waits for the leader, and keeps nothing of its frame meanwhile.
+//! Waits for the leader, and meanwhile keeps nothing of its frame.
 
 use riverrun_coordinator::{GroupResponse, Shard};
 use riverrun_protocol::{ErrorCode, SyncGroupRequest, SyncGroupResponse};

@@ -393,7 +393,7 @@ impl MountedQueue {
 
     /// The words that a producer knows. All of this may be over when it tries again, but for a batch that is too large.
     pub(super) fn refuse_append(&self, error: &QueueError) -> NotAppended {
-        self.note_trouble(error, "what clients produce to a mounted queue is not acked");
+        self.note_trouble(error, "records that clients produce to a mounted queue are not acked");
         let code = match error {
             QueueError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
             _ => ErrorCode::KAFKA_STORAGE_ERROR,

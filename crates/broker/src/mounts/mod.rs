@@ -353,7 +353,7 @@ impl MountedQueue {
         if reader.offset() <= from {
             self.cursors.lock().keep(from, reader.clone(), Instant::now());
         } else {
-            // It was the end when it was looked at: the next look finds what has come since.
+            // It was the end at this look; the next one finds records that have come since.
             return Ok(Slice { more: true, ..slice });
         }
         if from < end {

@@ -213,7 +213,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 () = self.account.evicted(), if self.unsent_bytes() > 0 => Event::Evicted,
                 () = Stall::has_passed(stall, &self.limits, &self.share), if stall.is_some() => Event::Admitted,
                 () = until(gathers_until), if gathers_until.is_some() => Event::TooLittle,
-                // After the socket was looked at: what has come already is never late.
+                // After a look at the socket: bytes that have arrived already are never late.
                 () = until(judge_at), if judge_at.is_some() => Event::Judge,
                 () = sleep(LOOK_PERIOD), if stall.is_some_and(Stall::is_looked_at) => Event::Look,
                 () = until(begins_at), if begins_at.is_some() => Event::Begins,

@@ -1,9 +1,8 @@
-//! Who serves the partitions of this node's topics.
+//! The replicas that serve the partitions of this node's topics.
 //!
-//! Owns the way from a topic of the image to what serves it: a live partition, opened at its first touch, or a queue that
-//! is mounted; and the memory of partitions that cannot be opened. Guarantees that what is handed out belongs to a topic
-//! that was there a moment ago, with the options of the newest image. Knows neither handlers nor groups, which both come
-//! here.
+//! Owns the way from a topic of the image to a replica: a live partition, opened at its first touch, or a mounted queue; and
+//! the memory of partitions that cannot be opened. Guarantees that a replica belongs to a topic that existed a moment ago,
+//! with the options of the newest image. Knows neither handlers nor groups, which both use it.
 
 mod open_failures;
 mod replica;
@@ -28,8 +27,8 @@ use crate::metadata::{Store, Topic};
 use crate::mounts::{MountedQueue, Mounts};
 use crate::partitions::{Partition, Partitions};
 
-/// Locks under which logs are told their options. Whoever tells a log that is being closed may wait for its disk, and
-/// keeps few others from theirs.
+/// Locks under which logs get new options. Giving them to a log that is being closed may wait for its disk, and then holds
+/// up few other logs.
 const TELLING_LOCKS: usize = 64;
 
 /// The partitions that this node serves.
@@ -42,7 +41,7 @@ pub(crate) struct Replicas {
     mounts: Arc<Mounts>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
-    /// One of these is held while a log is told the options of the newest image, so that the options never go back.
+    /// One of these is held while a log gets the options of the newest image, so that its options never go back.
     telling_configs: [Mutex<()>; TELLING_LOCKS],
 }
 
@@ -65,7 +64,7 @@ impl Replicas {
         }
     }
 
-    /// What serves a partition of a topic, opened at its first touch.
+    /// The replica of a partition, opened at its first touch.
     pub(crate) fn find(&self, topic: &Topic, index: i32) -> Result<Replica, ErrorCode> {
         match self.queue(topic) {
             Some(queue) => mounted(queue, topic, index),
@@ -73,7 +72,7 @@ impl Replicas {
         }
     }
 
-    /// The same if it is in use already: nothing is opened.
+    /// The replica if it is in use already: nothing is opened.
     pub(crate) fn in_use(&self, topic: &Topic, index: i32) -> Result<Option<Replica>, ErrorCode> {
         if let Some(queue) = self.queue(topic) {
             return mounted(queue, topic, index).map(Some);
@@ -99,8 +98,7 @@ impl Replicas {
         self.metadata.log_dir(id)
     }
 
-    /// The configs of a topic, or what is true of a queue: all else that a topic can be configured to do is its appenders'
-    /// business.
+    /// The configs of a topic; of a mounted one those that hold for its queue: the appenders of a queue decide all others.
     pub(crate) fn configs(&self, topic: &Topic) -> Result<Vec<ConfigEntry>, ErrorCode> {
         match self.queue(topic) {
             Some(queue) => {
@@ -136,8 +134,8 @@ impl Replicas {
         Arc::new(options.log_config(self.config.server.producer_id_expiration_ms))
     }
 
-    /// Tells the logs of topics their options as they are now, also those that are open although nobody uses their
-    /// partitions. Others read them when they are opened.
+    /// Gives the logs of topics their current options, also open logs whose partitions nobody uses. Closed logs read them when
+    /// they are opened.
     pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
         let image = self.metadata.image();
         for topic in topics {
@@ -165,12 +163,12 @@ impl Replicas {
         self.telling_configs[number % TELLING_LOCKS].lock()
     }
 
-    /// The options of a topic's logs as they are now, if it is still there.
+    /// The current options of a topic's logs, if the topic is still there.
     fn newest_config(&self, topic: TopicId) -> Option<Arc<LogConfig>> {
         self.metadata.cluster().topic_by_id(topic).map(|topic| self.log_config(topic))
     }
 
-    /// Notes that a partition cannot be opened, and answers what clients are told.
+    /// Notes that a partition cannot be opened, and answers with the code for clients.
     fn note_open_failure(&self, topic: &Topic, id: PartitionId, failed: &LogError) -> ErrorCode {
         let code = error::log_error(failed);
         if error::is_our_trouble(code) {
@@ -183,8 +181,8 @@ impl Replicas {
         code
     }
 
-    /// The image may have moved on while a partition was being opened by an older one: the topic is gone. Whoever
-    /// changes the image does so before looking for open partitions, so one of the two always sees the other.
+    /// The topic may have been deleted while its partition was being opened by an older image. A deletion changes the image
+    /// before it looks for open partitions, so one of the two always sees the other.
     fn check_still_there(&self, id: PartitionId, dir: usize) -> Result<(), ErrorCode> {
         if self.metadata.cluster().topic_by_id(id.topic).is_some() {
             return Ok(());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use riverrun_types::{ErrorKind, PartitionId};
 
-/// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
+/// Partitions that are remembered at most: an operator needs one of them, and their number roughly.
 const FAILURES_MAX: usize = 1_000;
 
 /// Why a partition could not be opened.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_open_failures_are_bounded() {
         let failures = OpenFailures::default();
         for index in 0..2 * i32::try_from(FAILURES_MAX).expect("fits") {
             failures.remember(id(index), "damaged".to_owned(), ErrorKind::GiveUp);

@@ -1,7 +1,7 @@
-//! What serves one partition, and all that a request may do with it.
+//! A replica: serves one partition, with all that a request may do with it.
 //!
-//! Owns the differences between the kinds of partitions: handlers ask none of them which it is. A kind that cannot do
-//! something answers with the error that clients are to be told.
+//! Owns the differences between the kinds of partitions: no handler asks which kind it has. A kind that cannot do something
+//! answers with the error code for clients.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -31,7 +31,7 @@ pub(crate) enum Replica {
 /// A record's timestamp (none for the ends of a partition), its offset, and its epoch, if it was found.
 pub(crate) type Found = Option<(TimestampMs, Offset, LeaderEpoch)>;
 
-/// The end of what readers may see, and the first offset, each if it is known.
+/// The end of the visible records, and the first offset, each if it is known.
 pub(crate) type KnownRange = (Option<Offset>, Option<Offset>);
 
 /// The range of a partition as far as its files need not be looked at.
@@ -39,12 +39,12 @@ pub(crate) fn known_range(partition: &Partition) -> KnownRange {
     (Some(partition.high_watermark()), partition.log.open_log_start())
 }
 
-/// Which record is looked for by its time.
+/// The record that a search by time wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ByTime {
     /// The first with the largest timestamp.
     Newest,
-    /// The first that is not older.
+    /// The first that is not older than this.
     From(TimestampMs),
 }
 
@@ -62,7 +62,7 @@ fn refused(refused: Refused) -> ErrorCode {
 }
 
 impl Replica {
-    /// Batches of these come soon, in this order: what they need is brought near. To be called for each.
+    /// Prefetches the memory that the next appends need; called for each batch, with the replicas of those that follow it.
     pub(crate) fn prefetch_next<'r>(coming: impl Fn(usize) -> Option<&'r Self>) {
         Partition::prefetch_next(|index| match coming(index)? {
             Self::Local(partition) => Some(partition),
@@ -70,7 +70,7 @@ impl Replica {
         });
     }
 
-    /// The leader epoch of what is appended now.
+    /// The leader epoch of records that are appended now.
     pub(crate) fn leader_epoch(&self) -> LeaderEpoch {
         match self {
             Self::Local(partition) => partition.log.leader_epoch(),
@@ -78,7 +78,7 @@ impl Replica {
         }
     }
 
-    /// Whether a batch of this codec is stored with another one.
+    /// Whether a batch of this codec is stored in another one.
     pub(crate) fn recodes(&self, codec: Compression) -> bool {
         match self {
             Self::Local(partition) => {
@@ -88,13 +88,13 @@ impl Replica {
         }
     }
 
-    /// Whether a batch that is given to it may outlive its request, and keeps its memory so long.
+    /// Whether a batch that is appended may outlive its request, and keep its memory so long.
     pub(crate) fn keeps_batches(&self) -> bool {
         matches!(self, Self::Queue(_))
     }
 
-    /// Takes a client's batches. They are neither written nor acked by that: see [`Staged`]. They are not appended any more
-    /// if it is their turn after `until`, where they have to wait for one.
+    /// Takes a client's batches, which does not yet write or ack them: see [`Staged`]. Where they have to wait for their turn
+    /// and it comes after `until`, they are not appended any more.
     pub(crate) fn append(
         self,
         batches: BytesMut,
@@ -110,7 +110,7 @@ impl Replica {
         }
     }
 
-    /// Whether reading its records needs nothing opened.
+    /// Whether its records can be read without opening anything.
     pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::Local(partition) => partition.log.open_log_start().is_some(),
@@ -118,7 +118,7 @@ impl Replica {
         }
     }
 
-    /// Whether reading its records takes a turn among those who may wait for the disk of a log dir.
+    /// Whether reading its records takes one of the turns of a log dir, because the disk may make it wait.
     pub(crate) fn takes_turns(&self) -> bool {
         matches!(self, Self::Local(_))
     }
@@ -131,7 +131,7 @@ impl Replica {
         }
     }
 
-    /// Its range as far as nothing has to be opened or waited for.
+    /// Its range as far as it is known without opening or waiting for anything.
     pub(crate) fn known_range(&self) -> KnownRange {
         match self {
             Self::Local(partition) => known_range(partition),
@@ -149,7 +149,7 @@ impl Replica {
         }
     }
 
-    /// The end of what readers may see, in the epoch of its leader.
+    /// The end of the visible records, with the epoch of the leader.
     pub(crate) fn latest(&self, leading: LeaderEpoch) -> Result<Found, ErrorCode> {
         let end = match self {
             Self::Local(partition) => partition.high_watermark(),
@@ -158,7 +158,7 @@ impl Replica {
         Ok(Some((TimestampMs::NONE, end, leading)))
     }
 
-    /// The first offset, with the epoch of its record; that of the leader where no record is.
+    /// The first offset, with the epoch of its record, or of the leader if there is no record.
     pub(crate) fn earliest(&self, leading: LeaderEpoch) -> Result<Found, ErrorCode> {
         let (start, epoch) = match self {
             Self::Local(partition) => {
@@ -180,8 +180,8 @@ impl Replica {
         Ok(Some((TimestampMs::NONE, start, epoch)))
     }
 
-    /// Looks for a record that readers may see, until `is_over`: `under_way` is what the next call goes on with. May wait
-    /// for the disk.
+    /// Looks for a visible record until `is_over`: `under_way` is the search that the next call goes on with. May wait for the
+    /// disk.
     pub(crate) fn search(
         &self,
         wanted: ByTime,
@@ -207,7 +207,7 @@ impl Replica {
         }
     }
 
-    /// The idempotent producers that are remembered.
+    /// The idempotent producers that the partition remembers.
     pub(crate) fn producers(&self) -> Result<Vec<ProducerView>, ErrorCode> {
         match self {
             Self::Local(partition) => {

@@ -1,4 +1,4 @@
-//! Batches on their way: given to what serves their partition, and not acked yet.
+//! Batches on their way: appended to a log, or given to a queue, and not acked yet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use crate::error::{self, BlamedRecord};
 use crate::mounts::{self, NotAppended};
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
-/// A batch that was taken.
+/// A batch that a replica has taken.
 #[derive(Debug)]
 pub(crate) enum Staged {
-    /// It has its offsets.
+    /// It has its offsets in a log.
     Log(Arc<Partition>, Appended),
-    /// It waits for its turn, and its offsets are not known yet.
+    /// It waits for its turn at a queue; its offsets are not known yet.
     Queued(oneshot::Receiver<mounts::Outcome>),
 }
 
 impl Staged {
-    /// Its place, if that is known.
+    /// The place of the batch, if it is known.
     pub(crate) fn appended(&self) -> Option<&Appended> {
         match self {
             Self::Log(_, appended) => Some(appended),
@@ -30,7 +30,7 @@ impl Staged {
         }
     }
 
-    /// Writes it, if nobody else does.
+    /// Writes the batch, if neither a journal nor a queue does.
     pub(crate) fn write(&self) -> Result<(), LogError> {
         match self {
             Self::Log(partition, _) => partition.write_staged(),
@@ -46,7 +46,7 @@ pub(crate) struct NotStaged {
     pub(crate) message: String,
     /// The records that are to blame.
     pub(crate) records: Vec<BlamedRecord>,
-    /// What the log says of it, where a log was to take it.
+    /// The error for the server's log, if the partition is one of a log.
     pub(crate) error: Option<Box<AppendError>>,
 }
 
@@ -67,14 +67,15 @@ impl From<NotAppended> for NotStaged {
     }
 }
 
-/// How long a client waits.
+/// The ends of a client's patience.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
     /// For durability.
     durable: Instant,
-    /// For a batch's turn at a queue: longer than that may be held by another, however little the client will wait.
+    /// For a batch's turn at a queue: longer than batches before it wait for the queue's holder, however short the client's
+    /// patience.
     pub(crate) turn: Instant,
-    /// For what comes of it then, when the queue may be held by another once more.
+    /// For the outcome of that turn, in which the batch may wait for the queue's holder once more.
     queued: Instant,
 }
 
@@ -86,17 +87,17 @@ impl Deadlines {
     }
 }
 
-/// What has come of a batch.
+/// The fate of a batch.
 #[derive(Debug)]
 pub(crate) enum Fate {
-    /// It is as durable as it has to be.
+    /// It is as durable as its acks ask.
     Acked,
     /// The same, at a place that was not known before.
     AckedAt(Appended),
     Refused(NotAppended),
-    /// It could not be made durable; and why, if that is known.
+    /// It could not be made durable; with the reason, if that is known.
     Lost(Option<String>),
-    /// Nobody tells any more: the server stops.
+    /// The intake thread answers no more: the server stops.
     Untold,
     /// The client waits no longer. It may still become durable.
     NotInTime,
@@ -106,7 +107,7 @@ fn lost(partition: &Partition) -> Fate {
     Fate::Lost(partition.log.loss_reason().map(|reason| reason.to_string()))
 }
 
-/// Batches whose fate is waited for, each with what it is of.
+/// Batches whose fate is awaited, each with the caller's value for it.
 pub(crate) struct Awaiting<T> {
     acks: Acks,
     waiter: Option<Arc<AckWaiter>>,
@@ -115,7 +116,7 @@ pub(crate) struct Awaiting<T> {
 }
 
 impl<T> Awaiting<T> {
-    /// Waits for what these acks ask for. Where they ask for none, only those are waited for whose place is not known.
+    /// Awaits the outcome that these acks ask for. With acks=0 only batches are awaited whose place is not known.
     pub(crate) fn new(acks: Acks) -> Self {
         Self { acks, waiter: None, logs: Vec::new(), queued: Vec::new() }
     }
@@ -142,7 +143,7 @@ impl<T> Awaiting<T> {
         }
     }
 
-    /// Waits until the fate of every batch is decided, or the client waits no longer, and tells it.
+    /// Waits until the fate of every batch is decided, or the client waits no longer, and calls `tell` with each.
     pub(crate) async fn decided(self, deadlines: Deadlines, mut tell: impl FnMut(T, Fate)) {
         for (of, outcome) in self.queued {
             let fate = match tokio::time::timeout_at(deadlines.queued.into(), outcome).await {
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_that_has_its_turn_at_a_queue_is_waited_for_while_another_holds_it() {
+    fn deadline_of_a_queued_batch_outlasts_its_turn() {
         for patience in [0, 1_500, 30_000].map(Duration::from_millis) {
             let now = Instant::now();
             let deadlines = Deadlines::new(patience);

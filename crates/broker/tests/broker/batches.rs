@@ -463,7 +463,7 @@ fn a_batch_that_is_wrong_as_a_whole_blames_no_record() {
 }
 
 #[test]
-fn a_request_is_told_of_a_bounded_number_of_records() {
+fn an_answer_blames_a_bounded_number_of_records() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 2, &[("cleanup.policy", "compact")]);

@@ -161,7 +161,7 @@ fn a_log_dir_is_cordoned_while_the_server_runs_and_after_it() {
 }
 
 #[test]
-fn a_cordon_that_cannot_be_changes_nothing() {
+fn a_refused_cordon_changes_nothing() {
     let place = Place::new();
     let server = place.start("");
     let mut client = Client::new(&server);

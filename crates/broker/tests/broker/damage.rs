@@ -194,7 +194,7 @@ fn health_shows_damage_that_was_found_before_a_restart() {
 }
 
 #[test]
-fn a_mark_of_damage_is_found_also_when_the_checkpoint_is_lost() {
+fn a_damage_marker_is_found_without_the_checkpoint() {
     let damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
     fetch(&mut Client::new(&damaged.server), "t", 0, 0);
     let segment = first_segment(damaged.directory.path());
@@ -218,7 +218,7 @@ fn a_mark_of_damage_is_found_also_when_the_checkpoint_is_lost() {
 }
 
 #[test]
-fn a_partition_that_is_well_again_has_its_leader_again() {
+fn a_mended_partition_has_its_leader_again_after_a_restart() {
     let mut damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
     let mut client = Client::new(&damaged.server);
     assert_eq!(led(&mut client), [(1, vec![]), (1, vec![])], "nobody has seen it yet");
@@ -262,7 +262,7 @@ fn damage_in_a_search_by_time_takes_the_partition_offline() {
 }
 
 #[test]
-fn the_scrub_finds_damage_that_nobody_has_asked_for() {
+fn the_scrub_finds_damage_that_nobody_has_read() {
     let quick = [("log.scrub.interval.ms", "100"), ("log.scrub.bytes.per.second", "100000000")];
     let damaged = Damaged::with(&quick, |bytes| bytes[200_000] ^= 1);
     let begun = Instant::now();

@@ -328,7 +328,7 @@ fn a_server_whose_metadata_fails_stops_and_says_why() {
 }
 
 #[test]
-fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
+fn a_server_starts_without_a_log_dir_that_is_no_directory() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
     let dirs = format!("{},{}", path("one"), path("two"));

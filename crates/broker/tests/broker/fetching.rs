@@ -340,7 +340,7 @@ fn a_topic_that_is_deleted_ends_the_fetches_that_wait_for_it() {
 }
 
 #[test]
-fn a_fetch_that_nobody_waits_for_any_more_harms_nobody() {
+fn waiting_fetches_of_closed_connections_harm_nobody() {
     let server = server();
     let mut producer = Client::new(&server);
     create_topic(&mut producer, "t", 1, &[]);
@@ -380,7 +380,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_finds_records_produced_before_it_without_a_wait() {
+fn a_pipelined_fetch_finds_the_records_produced_before_it() {
     let server = server();
     let mut client = Client::new(&server);
     // At a level that syncs, records are not visible before the sync.

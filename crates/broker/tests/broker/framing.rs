@@ -85,7 +85,7 @@ fn an_unfinished_frame_is_waited_for_until_the_time_out() {
 }
 
 #[test]
-fn a_connection_that_does_nothing_is_closed_in_the_end() {
+fn an_idle_connection_is_closed_and_others_are_not() {
     let server = server_with(&[("connections.max.idle.ms", "300")]);
     let mut idle = Client::new(&server);
     let mut busy = Client::new(&server);

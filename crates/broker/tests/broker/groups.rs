@@ -78,7 +78,7 @@ fn heartbeat(client: &mut Client, group: &str, member: &str, generation_id: i32)
 }
 
 #[test]
-fn a_group_without_a_name_is_no_group_to_be_described() {
+fn describing_a_group_without_a_name_is_refused() {
     let (_server, mut client) = with_topic(&[]);
     let request = ConsumerGroupDescribeRequest { group_ids: vec!["".into()], ..Default::default() };
     let code = client.call(&request, 0).groups[0].error_code;
@@ -86,7 +86,7 @@ fn a_group_without_a_name_is_no_group_to_be_described() {
 }
 
 #[test]
-fn health_tells_of_groups_that_a_start_had_no_room_for() {
+fn health_shows_groups_that_a_start_had_no_room_for() {
     let data = tempfile::tempdir().expect("a directory");
     let data = data.path().to_str().expect("text");
     let options = [("data.dir", data), ("admin.listen", "127.0.0.1:0")];
@@ -216,7 +216,7 @@ fn assigned(response: &ConsumerGroupHeartbeatResponse<'_>) -> Option<Vec<i32>> {
 }
 
 #[test]
-fn members_of_the_new_protocol_part_the_partitions() {
+fn members_of_the_consumer_protocol_share_the_partitions() {
     let (server, mut one) = with_topic(&[("group.consumer.assignment.interval.ms", "0")]);
     let id = topic_id(&mut one, "t");
     let owning =
@@ -245,7 +245,7 @@ fn members_of_the_new_protocol_part_the_partitions() {
 }
 
 #[test]
-fn a_member_that_is_to_try_again_is_told_so_after_a_pause() {
+fn a_joining_member_is_told_to_try_again_after_a_pause() {
     let (server, mut client) = with_topic(&[("groups.memory.max.bytes", "3145728")]);
     let metadata = vec![b'm'; 100_000];
     for group in ["large-0", "large-1"] {

@@ -153,7 +153,7 @@ fn a_hanging_log_dir_holds_up_no_other_without_a_journal() {
 }
 
 #[test]
-fn consumers_of_a_log_dir_wait_for_no_other_one_that_hangs() {
+fn a_log_dir_that_hangs_holds_up_no_fetch_of_another() {
     let Scene { sim, server, admin, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
     Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
     expect_health(admin, "/two does not answer: a write to partition t-");
@@ -181,7 +181,7 @@ fn consumers_of_a_log_dir_wait_for_no_other_one_that_hangs() {
 }
 
 #[test]
-fn searches_of_a_log_dir_wait_for_no_other_one_that_hangs() {
+fn a_log_dir_that_hangs_holds_up_no_search_of_another() {
     let Scene { sim, server, admin, mut client, well, hung, .. } = Scene::new(&[], &[("durability", "4")]);
     Client::new(&server).send(&produce_request("t", hung, &batch(&["b"]), -1), 12);
     expect_health(admin, "/two does not answer: a write to partition t-");
@@ -282,7 +282,7 @@ fn a_topics_files_go_though_its_deleter_leaves_during_a_hang() {
     sim.fs.hang_device(Some(Path::new("/data")));
     let request = DeleteTopicsRequest { topic_names: vec!["t".into()], ..Default::default() };
     client.send(&request, 5);
-    // The deletion is under way once somebody else waits for its end.
+    // The deletion is under way once another client waits for its end.
     let mut other = Client::new(&server);
     other.set_timeout(Duration::from_millis(300));
     let rehearsal = CreateTopicsRequest { validate_only: true, ..Default::default() };

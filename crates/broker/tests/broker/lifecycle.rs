@@ -79,7 +79,7 @@ fn server_and_queue_take_no_directory_of_each_other() {
 }
 
 #[test]
-fn everything_is_there_after_a_restart() {
+fn records_and_offsets_are_there_after_a_restart() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = start_in(&directory);
     let mut client = Client::new(&server);
@@ -194,7 +194,7 @@ fn a_second_server_on_the_same_data_is_refused_without_harm() {
 }
 
 #[test]
-fn data_of_another_node_are_refused_by_name() {
+fn data_of_another_node_are_refused_with_both_ids() {
     let directory = tempfile::tempdir().expect("a directory");
     start_in(&directory).stop().expect("a clean stop");
     let path = directory.path().to_str().expect("text");
@@ -204,7 +204,7 @@ fn data_of_another_node_are_refused_by_name() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn a_start_error_names_the_address_that_is_taken() {
     let server = server();
     let taken = format!("PLAINTEXT://{}", server.bootstrap());
     let error = configured(&[("listeners", &taken)]).start().expect_err("the port is taken").to_string();

@@ -305,7 +305,7 @@ fn a_queue_refuses_unfit_batches_with_a_reason() {
 }
 
 #[test]
-fn the_time_of_the_append_is_stamped_where_the_server_says_so() {
+fn append_time_is_stamped_on_a_queues_records_if_it_is_set() {
     let dir = tempfile::tempdir().expect("a directory");
     drop(queue(dir.path()));
     let mount = mount_of(dir.path(), ":rw");
@@ -331,7 +331,7 @@ fn the_time_of_the_append_is_stamped_where_the_server_says_so() {
 }
 
 #[test]
-fn a_queue_that_is_held_keeps_nobody_else_waiting() {
+fn a_held_queue_keeps_no_other_request_waiting() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     // One network thread.

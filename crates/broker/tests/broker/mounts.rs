@@ -323,7 +323,7 @@ fn committed(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn nothing_of_a_mounted_topic_is_changed_by_clients() {
+fn clients_cannot_change_a_mounted_topic() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut appender = queue(dir.path());
     append(&mut appender, "quote", 1);
@@ -436,7 +436,7 @@ fn old_segments_go_while_readers_are_there() {
 }
 
 #[test]
-fn a_mount_that_cannot_be_is_a_start_error_that_says_so() {
+fn a_wrong_mount_is_a_start_error_with_its_reason() {
     let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let data = data.path().to_str().expect("text");
     let start = |mounts: &str| {

@@ -34,7 +34,7 @@ fn topic_names(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn names_of_topics_of_the_servers_own_are_given_to_no_client() {
+fn clients_cannot_make_topics_with_the_servers_own_names() {
     let server = server();
     let mut client = Client::new(&server);
     for name in ["__transaction_state", "__share_group_state", "__transaction.state", "__share_group.state"] {
@@ -121,7 +121,7 @@ fn a_fetch_out_of_range_is_told_the_range() {
 }
 
 #[test]
-fn nobody_fetches_as_a_replica() {
+fn a_fetch_as_a_replica_is_refused() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);

@@ -32,7 +32,7 @@ fn a_resource_is_described_once() {
 }
 
 #[test]
-fn records_are_deleted_once_up_to_where_they_are_named_last() {
+fn delete_records_goes_once_by_the_last_offset_named() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);

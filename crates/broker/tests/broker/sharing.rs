@@ -75,7 +75,7 @@ fn fetch_of_many() -> FetchRequest<'static> {
 }
 
 #[test]
-fn a_source_has_no_more_topics_made_by_name_than_it_may() {
+fn topics_made_by_name_are_bounded_for_a_source() {
     let server = server();
     let mut client = Client::new(&server);
     let topic =
@@ -90,7 +90,7 @@ fn a_source_has_no_more_topics_made_by_name_than_it_may() {
 }
 
 #[test]
-fn others_on_its_thread_go_on_while_a_request_has_much_to_do() {
+fn a_large_request_holds_up_no_other_of_its_network_thread() {
     let server = server_with(&[("num.network.threads", "1")]);
     let beside = [
         answers_beside(&server, &metadata_of_many(), 8),
@@ -163,7 +163,7 @@ fn a_session_of_many_partitions_waits_for_new_records() {
 }
 
 #[test]
-fn one_request_describes_all_topics_however_many() {
+fn one_describe_configs_request_answers_many_topics() {
     let server = server();
     let results = Client::new(&server).call(&configs_of_many(), 1).results;
     assert_eq!(results.len(), MANY);

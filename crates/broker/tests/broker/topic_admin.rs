@@ -56,7 +56,7 @@ fn server() -> (Server, Client) {
 }
 
 #[test]
-fn a_server_in_a_process_lets_groups_wait_only_if_it_is_told_to() {
+fn a_built_server_has_a_rebalance_delay_only_if_it_is_set() {
     let delay = "group.initial.rebalance.delay.ms";
     let told = Server::builder().set(delay, "700").expect("an option");
     for (builder, value) in [(Server::builder(), "0"), (told, "700")] {

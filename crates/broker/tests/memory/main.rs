@@ -115,7 +115,7 @@ fn assert_announcements_take_nothing(options: &[(&str, &str)], count: usize) {
 }
 
 #[test]
-fn lengths_whose_bytes_never_come_take_nothing_from_anybody() {
+fn lengths_without_bytes_hold_none_of_a_small_budget() {
     let _alone = alone();
     // Enough to hold the memory for requests many times over if a length held any.
     assert_announcements_take_nothing(&[("queued.max.request.bytes", "1048576")], 100);

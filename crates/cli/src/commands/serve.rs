@@ -1,10 +1,10 @@
-//! `riverrun serve`: a server until it is told to stop.
+//! `riverrun serve`: a server until a signal stops it.
 //!
-//! Guarantees that nothing of the server waits for whoever reads stdout or stderr, or ends because nobody does. The first
+//! Guarantees that the server neither waits for the readers of stdout and stderr, nor ends when they leave. The first
 //! Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and a second one ends the process at
 //! once, which the next start recovers from; two that come together count as one. One that comes before the server is
-//! ready ends the process at once, too: a start may be cut off anywhere, and the next one does again what it has not
-//! finished. A server that stops by itself, because its disks have failed, ends the process with an exit code of its own.
+//! ready ends the process at once, too: a start may be cut off anywhere, and the next one does the unfinished
+//! work. A server that stops by itself, because its disks have failed, ends the process with an exit code of its own.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -54,22 +54,21 @@ pub(crate) struct ServeArgs {
     /// Directory for everything the server keeps; made if it does not exist [default: riverrun-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where Kafka clients connect, also as NAME://HOST:PORT; port 0 takes a free one [default: 127.0.0.1:9092]
+    /// Address for Kafka clients, also as NAME://HOST:PORT; port 0 takes a free one [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where /metrics and /health are served over HTTP [default: nowhere]
+    /// Address for /metrics and /health over HTTP [default: none]
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// How a line of the log on stderr is written: text, or json for one object on each line, and on stdout, too
-    /// [default: text]
+    /// Format of the log on stderr: text, or json, which writes one object on each line, on stdout as well [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Offer the embedded queue in DIR as the topic NAME, for reading; with :rw, clients may produce to it, too; with
-    /// :synced, they see only what a sync has covered, and are acked then; with :retention.ms=N or :retention.bytes=N
-    /// behind :rw, the server removes what is older or more than that; repeatable
+    /// :synced, they see only records that a sync has covered, and are acked then; with :retention.ms=N or
+    /// :retention.bytes=N behind :rw, the server removes older records, or the oldest beyond that size; repeatable
     #[arg(long = "mount", value_name = "NAME=DIR[:rw][:synced]")]
     mounts: Vec<String>,
     /// Set any option by name; repeatable
@@ -129,7 +128,7 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let started = tokio::select! {
         biased;
         started = starting => started,
-        () = stop.next() => end_at_once("stopped while starting; the next start does again what was not finished"),
+        () = stop.next() => end_at_once("stopped while starting; the next start does the unfinished work"),
     };
     let started = started.map_err(|error| Failure::new(Exit::Failed, format!("cannot start: {error}")))?;
     let server = started.map_err(|error| cannot_start(&error, &data, admin))?;
@@ -155,7 +154,7 @@ fn end_at_once(why: &str) -> ! {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// Prints the line by a thread of its own: whoever reads stdout may have stopped or gone, and the server runs without.
+/// Prints the line by a thread of its own: the reader of stdout may have stopped or gone, and the server runs without it.
 fn print_ready(ready: Ready, output: OutputArgs) -> Result<(), Failure> {
     let print = move || {
         if let Err(error) = output.try_print(&ready, ready_line) {
@@ -189,7 +188,7 @@ fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
     let text = file.as_ref().ok().and_then(|text| text.as_deref());
     let text = text.map(|text| (name.as_str(), text));
     let sources = Sources { file: text, environment, foreign_variables: &OWN_VARIABLES, flags };
-    // Before anything of them can be wrong: who reads the log as JSON reads there why the server does not start.
+    // Before any of them is checked, so that a JSON log has the reason why the server does not start.
     logging::set_json(sources.log_format() == LogFormat::Json);
     file.as_ref().map_err(Failure::clone)?;
     sources.load().map_err(|error| config_failure(&naming_flag(error, args)))

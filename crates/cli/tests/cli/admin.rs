@@ -47,7 +47,7 @@ fn a_topic_lives_from_create_to_delete() {
     );
     let text = server.run(&["topic", "describe", "clicks"]).ended(0).text();
     for part in
-        ["level 1: what is acked survives", "unsynced", "cleanup.policy=compact", "PARTITION", "IN SYNC"]
+        ["level 1: acked records survive", "unsynced", "cleanup.policy=compact", "PARTITION", "IN SYNC"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -103,7 +103,7 @@ fn configuration_is_read_set_and_refused() {
 }
 
 #[test]
-fn a_group_goes_on_from_what_it_has_printed() {
+fn a_group_goes_on_behind_the_records_that_it_printed() {
     let server = Server::start();
     server.feed(&["produce", "ten"], b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n").ended(0);
     let types = [("classic", "classic"), ("consumer", "consumer")];
@@ -186,7 +186,7 @@ fn a_group_with_members_is_neither_reset_nor_deleted() {
 }
 
 #[test]
-fn a_group_that_rolls_tells_who_speaks_which_protocol() {
+fn a_rolling_group_shows_the_protocol_of_each_member() {
     let mut server = Server::start();
     server.feed(&["produce", "rolled"], b"x\n").ended(0);
     let mut members: Vec<_> = ["classic", "consumer"]
@@ -224,7 +224,7 @@ fn a_group_that_rolls_tells_who_speaks_which_protocol() {
 }
 
 #[test]
-fn the_level_reached_shows_beside_an_unmet_durability() {
+fn a_level_wanted_by_flush_messages_shows_beside_durability() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::on(dir.path(), &["--set", "default.durability=2"]);
     server.run(&["topic", "create", "plain"]).ended(0);

@@ -179,7 +179,7 @@ fn a_backlog_is_built_and_read() {
 }
 
 #[test]
-fn nothing_of_the_warm_up_counts_in_a_run_of_so_many_records() {
+fn warm_up_records_do_not_count_in_a_run_of_messages() {
     let server = Server::start();
     let files = Files::new();
     // In the warm-up far more is due than can be sent.
@@ -237,8 +237,8 @@ fn a_trogdor_spec_runs_and_a_transactional_one_is_refused() {
     assert!((all("acked", "ackedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!((all("received", "receivedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!(number(&totals["testS"]) < 25.0, "it is over with its last record, and not after 30 s: {totals}");
-    // What is sent is read back: of a topic that holds records already, as after a run on one that was there, theirs
-    // would count.
+    // The records are read back, and those that a topic holds already would count, too: so it is refused. Here an earlier
+    // run has filled a topic that it did not make.
     server.run(&["topic", "create", "round1", "--partitions", "3"]).ended(0);
     files.bench(&server, &[&files.write("s.json", spec)]);
     let target = format!("s={}", server.bootstrap());
@@ -393,7 +393,7 @@ fn a_very_slow_consumer_is_out_of_its_group_after_the_run() {
     let result = files.bench(&server, &[&files.write("s.json", spec)]).remove(0);
     let totals = &result["riverrun"]["totals"];
     assert_eq!(totals["received"], 100, "what one poll brings: {totals}");
-    // The server deletes no group that somebody is in.
+    // The server deletes no group that has members.
     server.run(&["group", "delete", "slow-readers"]).ended(0);
 }
 

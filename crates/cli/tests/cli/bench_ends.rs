@@ -1,4 +1,4 @@
-//! How runs of `riverrun bench` end: with their last record, when somebody stops them, or before they begin.
+//! How runs of `riverrun bench` end: with their last record, by a signal, or before they begin.
 
 use std::path::Path;
 use std::process::Child;
@@ -85,7 +85,7 @@ fn a_run_stopped_twice_waits_for_no_silent_server() {
 }
 
 #[test]
-fn what_was_measured_before_a_signal_is_told() {
+fn results_of_rounds_before_a_signal_are_printed() {
     let server = Server::start();
     let files = Files::new();
     let (workload, output) = (files.write("w.yaml", WORKLOAD), files.output());
@@ -100,7 +100,7 @@ fn what_was_measured_before_a_signal_is_told() {
 }
 
 #[test]
-fn a_signal_that_comes_before_the_first_run_is_heard_by_it() {
+fn a_signal_before_the_first_run_ends_it() {
     let server = Server::start();
     let files = Files::new();
     let mut running = begun(&files, &server, "measuring the loopback interface");

@@ -1,5 +1,5 @@
-//! How many members of their groups runs of `riverrun bench` are of, on a server that waits for none of them: who comes first
-//! has all partitions at first.
+//! Members of groups in runs of `riverrun bench`, on a server without a rebalance delay: the first member has all partitions
+//! at first.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,7 +15,7 @@ fn server() -> (Server, TempDir) {
     (Server::on(dir.path(), &PROMPT), dir)
 }
 
-/// So many groups of so many members, of whom as many had partitions as there could.
+/// The account of so many groups of so many members, `expected` of which can have partitions and have them.
 fn complete(groups: u64, members: u64, expected: u64) -> Value {
     json!({
         "members": members, "expected": expected, "assigned": expected, "unassignedPartitions": 0,
@@ -47,7 +47,7 @@ consumerConfig: heartbeat.interval.ms=300\n";
 }
 
 #[test]
-fn what_lies_there_is_read_by_all_members() {
+fn records_of_a_topic_are_read_by_all_members_of_a_group() {
     let (server, _data) = server();
     let files = Files::new();
     server.run(&["topic", "create", "t", "--partitions", "6"]).ended(0);

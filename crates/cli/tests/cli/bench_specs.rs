@@ -31,7 +31,7 @@ fn has_topics(server: &Server) -> bool {
 }
 
 #[test]
-fn a_spec_reads_what_one_before_it_has_sent() {
+fn a_spec_reads_the_records_of_an_earlier_one() {
     let server = Server::start();
     let files = Files::new();
     // One more than counts, which the producer sends at first.
@@ -95,7 +95,7 @@ fn topics_that_are_only_read_must_be_there_before_any_run() {
 }
 
 #[test]
-fn drivers_are_for_workload_files_and_the_rest_is_told() {
+fn drivers_are_for_workload_files_and_notes_name_the_rest() {
     let files = Files::new();
     let Pair { produce, .. } = Pair::new(&files, 10, 10);
     let workload = files.write("w.yaml", WORKLOAD);

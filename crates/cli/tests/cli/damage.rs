@@ -100,7 +100,7 @@ fn an_offline_partition_is_described_with_reason_and_directory() {
     // A field of the first batch that the index answers for.
     flip(&log, 7);
     let mut server = Server::on(dir.path(), &[]);
-    // Damage is found by the first who reads.
+    // The first read finds the damage.
     let read = server.run(&["consume", "numbers", "--timeout", "2"]);
     assert!(read.code != 0 && read.stderr.contains("cannot use the files"), "{} {}", read.code, read.stderr);
     let fed = server.feed(&["produce", "numbers", "--timeout", "1"], b"more\n");
@@ -145,7 +145,7 @@ fn a_closed_log_dirs_partitions_are_offline_without_a_size() {
 }
 
 #[test]
-fn entries_put_aside_are_told_with_their_partition_undamaged() {
+fn verify_lists_entries_put_aside_as_no_damage() {
     let dir = tempfile::tempdir().expect("a directory");
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
     let dirs = format!("log.dirs={},{}", text(&one), text(&two));
@@ -191,7 +191,7 @@ fn entries_put_aside_are_told_with_their_partition_undamaged() {
 }
 
 #[test]
-fn group_offsets_tell_of_a_closed_log_dir_only_once() {
+fn group_offsets_in_a_closed_log_dir_are_few_log_lines() {
     let dir = tempfile::tempdir().expect("a directory");
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
     let dirs = format!("log.dirs={},{}", text(&one), text(&two));
@@ -259,7 +259,7 @@ fn a_damaged_tail_is_shown_then_cut_and_the_rest_is_served() {
 fn a_batch_only_its_reader_finds_damaged_can_be_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);
-    // So long that the index knows where each begins: who reads on behind the damage does not pass it.
+    // So long that the index has the place of each: a reader that goes on behind the damage does not read it.
     let lines: Vec<_> = ["a", "b", "c", "d"].map(|letter| format!("{}\n", letter.repeat(10_000))).to_vec();
     for line in &lines {
         server.feed(&["produce", "letters"], line.as_bytes()).ended(0);
@@ -289,7 +289,7 @@ fn a_batch_only_its_reader_finds_damaged_can_be_left_out() {
 }
 
 #[test]
-fn intact_records_go_only_if_counted_and_the_copy_where_named() {
+fn intact_records_are_cut_only_if_their_number_is_given() {
     let (dir, log) = stopped_data();
     let partition = text(log.parent().expect("a directory")).to_owned();
     flip(&log, positions(&log)[1] + 65);
@@ -306,7 +306,7 @@ fn intact_records_go_only_if_counted_and_the_copy_where_named() {
 }
 
 #[test]
-fn a_partition_that_no_cut_mends_keeps_the_others_from_nothing() {
+fn a_partition_that_no_cut_mends_holds_back_no_other() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);
     for topic in ["first", "second", "third"] {
@@ -370,7 +370,7 @@ fn verify_passes_over_the_holes_of_a_sparse_file() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+fn a_fifo_in_place_of_a_file_is_refused_by_name() {
     let (dir, log) = stopped_data();
     let make_fifo = |path: &Path| {
         let made = std::process::Command::new("mkfifo").arg(path).status().expect("run");
@@ -399,7 +399,7 @@ fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
 }
 
 #[test]
-fn verify_names_what_a_running_server_has_in_use() {
+fn verify_names_directories_that_a_server_has_in_use() {
     let (dir, log) = stopped_data();
     let mut server = Server::on(dir.path(), &[]);
     let partition = text(log.parent().expect("a directory"));

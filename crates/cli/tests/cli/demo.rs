@@ -33,7 +33,7 @@ fn one_row_in_one_partition_is_enough_for_a_demo() {
 }
 
 #[test]
-fn what_the_demo_keeps_can_be_verified() {
+fn kept_data_of_a_demo_passes_verify() {
     let report = run(&["demo", "--rows", "600", "--keep", "--json"]).ended(0).json();
     let data = report["data"].as_str().expect("a directory");
     let verified = run(&["log", "verify", data, "--json"]).ended(0).json();
@@ -44,7 +44,7 @@ fn what_the_demo_keeps_can_be_verified() {
 }
 
 #[test]
-fn more_rows_than_there_are_is_a_usage_error() {
+fn rows_of_a_demo_beyond_its_data_are_a_usage_error() {
     run(&["demo", "--rows", "60001"]).ended(2);
     run(&["demo", "--rows", "0"]).ended(2);
 }

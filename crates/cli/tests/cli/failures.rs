@@ -88,7 +88,7 @@ fn every_command_that_fails_says_so_in_json_if_asked() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told_in_json_too() {
+fn a_wrong_command_line_fails_in_json_too() {
     for command in commands_with_json() {
         let line: Vec<&str> = command.split(' ').chain(["--no-such-flag", "--json"]).collect();
         let told = told(&run(&line).ended(2));
@@ -104,13 +104,13 @@ fn without_json_a_failure_is_text() {
 }
 
 #[test]
-fn an_unknown_group_is_no_group_of_any_kind() {
+fn describing_an_unknown_group_says_that_it_is_none() {
     let failed = Server::start().run(&["group", "describe", "nope"]).ended(3);
     assert!(failed.stderr.contains("there is no group \"nope\""), "{}", failed.stderr);
 }
 
 #[test]
-fn one_unknown_name_does_not_hide_what_is_known_of_the_others() {
+fn unknown_names_do_not_hide_the_known_one() {
     let server = Server::start();
     server.feed(&["produce", "there"], b"x\n").ended(0);
     server.run(&["consume", "there", "--group", "g"]).ended(0);
@@ -162,7 +162,7 @@ fn a_change_of_the_servers_own_topic_points_to_its_groups() {
 }
 
 #[test]
-fn a_topic_that_takes_no_records_is_told_with_the_rule() {
+fn produce_to_a_forbidden_topic_fails_with_the_rules() {
     let server = Server::start();
     for topic in ["bad topic", "__consumer_offsets"] {
         let refused = server.feed(&["produce", topic], b"x\n").ended(2).stderr;

@@ -71,7 +71,7 @@ fn a_file_size_limit_refuses_records_and_the_server_goes_on() {
 }
 
 #[test]
-fn a_queue_that_may_have_no_segment_is_refused_with_an_error() {
+fn a_file_size_limit_kills_no_queue_command() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("queue");
     let path = path.to_str().expect("text");

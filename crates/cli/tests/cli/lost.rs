@@ -83,7 +83,7 @@ fn a_data_directory_without_metadata_is_damaged() {
 }
 
 #[test]
-fn directories_outside_of_the_paths_are_listed_and_looked_for() {
+fn directories_outside_of_the_paths_are_listed_as_unchecked() {
     let dir = tempfile::tempdir().expect("a directory");
     let [data, logs, journal] = ["data", "logs", "journal"].map(|name| dir.path().join(name));
     let dirs = [format!("log.dirs={}", text(&logs)), format!("journal.dirs={}", text(&journal))];
@@ -159,7 +159,7 @@ fn the_right_to_read_is_enough_to_verify() {
 }
 
 #[test]
-fn what_stands_where_a_start_wants_a_plain_file_is_found() {
+fn verify_finds_a_fifo_in_place_of_a_plain_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     used(&data, &[], false);
@@ -183,7 +183,7 @@ fn what_stands_where_a_start_wants_a_plain_file_is_found() {
 }
 
 #[test]
-fn a_new_data_directory_is_told_of_or_refused() {
+fn a_new_data_directory_is_logged_or_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let create = |value: &str| format!("data.dir.create={value}");

@@ -77,7 +77,7 @@ fn produce<'a>(topic: &'a str, count: &'a str, flags: &[&'a str]) -> Vec<&'a str
 }
 
 #[test]
-fn what_reads_kafka_s_tools_reads_them() {
+fn parsers_of_these_tests_read_lines_of_kafkas_tools() {
     let lines = producer_lines(include_str!("testdata/kafka-perf/producer.txt"));
     assert_eq!((lines["interval"].len(), lines["total"].len(), lines["steady"].len()), (2, 1, 1));
     assert_eq!(lines["total"][0].records, 8000);
@@ -159,7 +159,7 @@ fn a_paced_producers_lines_read_as_kafkas_with_every_latency() {
 }
 
 #[test]
-fn a_program_is_told_of_a_producer_s_run_in_one_document() {
+fn a_producers_run_in_json_is_one_document() {
     let server = Server::start();
     let flags = ["--record-size", "100", "--json", "--reporting-interval", "100"];
     let told = server.run(&produce("json", "500", &flags)).ended(0).json();
@@ -200,7 +200,7 @@ fn a_server_stopped_for_a_second_shows_in_the_percentiles() {
 }
 
 #[test]
-fn an_interrupt_ends_the_run_with_figures_of_what_was_sent() {
+fn an_interrupt_ends_a_run_with_figures_of_sent_records() {
     let server = Server::start();
     let flags = ["--record-size", "100", "--throughput", "500"];
     let producing =
@@ -262,7 +262,7 @@ fn a_producer_whose_reader_left_sends_its_last_and_ends_soon() {
         }
         drop(output);
         let ended = finish(producing, b"").ended(0);
-        assert_eq!(ended.stderr.contains("is given up"), stands_still, "{}", ended.stderr);
+        assert_eq!(ended.stderr.contains("are given up"), stands_still, "{}", ended.stderr);
     }
     signal(&server.child, Signal::CONT);
     let read = server.run(&["consume", "read"]).ended(0).text();
@@ -310,7 +310,7 @@ fn keys_are_distributed_as_asked() {
 }
 
 #[test]
-fn a_consumer_s_row_is_read_as_kafka_s() {
+fn a_consumers_row_is_read_as_kafkas() {
     let server = Server::start();
     server.run(&["topic", "create", "read-1", "--partitions", "4"]).ended(0);
     server.run(&produce("read-1", "3000", &["--record-size", "1000"])).ended(0);
@@ -349,7 +349,7 @@ fn a_consumer_s_row_is_read_as_kafka_s() {
 }
 
 #[test]
-fn an_end_to_end_run_is_read_as_kafka_s() {
+fn an_end_to_end_run_is_read_as_kafkas() {
     let server = Server::start();
     let flags =
         ["--num-records", "50", "--producer-acks", "all", "--record-size", "100", "--record-key-size", "8"];
@@ -376,7 +376,7 @@ fn an_end_to_end_run_is_read_as_kafka_s() {
 }
 
 #[test]
-fn what_goes_wrong_has_its_exit_code() {
+fn failures_of_perf_produce_have_their_exit_codes() {
     let server = Server::start();
     let refused = ["--record-size", "10", "--command-property", "security.protocol=SSL"];
     assert_eq!(server.run(&produce("t", "1", &refused)).code, 2);

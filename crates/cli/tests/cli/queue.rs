@@ -35,7 +35,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 #[test]
-fn what_was_made_is_told_to_people_and_to_programs() {
+fn queue_create_prints_text_or_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
     let (one, two) = (path("one"), path("two"));
@@ -58,7 +58,7 @@ fn a_queue_is_made_filled_read_and_checked() {
 }
 
 #[test]
-fn a_directory_in_which_the_other_kind_lies_is_a_conflict() {
+fn a_server_and_a_queue_in_one_directory_are_a_conflict() {
     let (_dir, queue) = queue();
     let refused = run(&["serve", "--data", &queue, "--listen", "127.0.0.1:0"]).ended(6);
     assert!(refused.stderr.contains("a queue lies in"), "{}", refused.stderr);
@@ -70,7 +70,7 @@ fn a_directory_in_which_the_other_kind_lies_is_a_conflict() {
 }
 
 #[test]
-fn a_name_goes_on_and_is_reset() {
+fn a_named_tail_goes_on_and_begins_anew_with_reset() {
     let (_dir, path) = queue();
     let tail = |more: &[&str]| {
         let args = [&["queue", "tail", &path, "--name", "reader", "--count", "1"], more].concat();
@@ -80,7 +80,7 @@ fn a_name_goes_on_and_is_reset() {
 }
 
 #[test]
-fn a_name_says_how_many_records_went_before_it_read_them() {
+fn a_named_tail_warns_once_of_records_removed_unread() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("queue").to_str().expect("text").to_owned();
     run(&["queue", "create", &path, "--segment-bytes", "4096"]).ended(0);
@@ -96,7 +96,7 @@ fn a_name_says_how_many_records_went_before_it_read_them() {
 }
 
 #[test]
-fn looking_changes_nothing_and_finds_damage() {
+fn queue_info_and_verify_change_nothing_and_find_damage() {
     let (_dir, path) = queue();
     flip(&segment(&path), 80);
     let before = std::fs::read(segment(&path)).expect("a file");
@@ -177,7 +177,7 @@ fn a_partition_of_a_live_server_is_read_from_its_files() {
 }
 
 #[test]
-fn clients_produce_to_a_queue_among_what_processes_append() {
+fn clients_produce_to_a_queue_among_appends_of_processes() {
     let (_dir, path) = queue();
     let data = tempfile::tempdir().expect("a directory");
     let server = Server::on(data.path(), &["--mount", &format!("quotes={path}:rw:synced")]);

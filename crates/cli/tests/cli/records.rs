@@ -18,7 +18,7 @@ fn lines_come_out_as_they_went_in() {
 }
 
 #[test]
-fn how_large_a_record_may_be_is_the_topics_to_say() {
+fn a_topics_max_message_bytes_bounds_a_record() {
     let server = Server::start();
     server.run(&["topic", "create", "large", "--config", "max.message.bytes=5000000"]).ended(0);
     let record = vec![b'x'; 3_000_000];
@@ -29,7 +29,7 @@ fn how_large_a_record_may_be_is_the_topics_to_say() {
 }
 
 #[test]
-fn a_record_that_no_request_may_hold_is_refused_with_what_to_do() {
+fn a_record_above_request_bytes_is_refused_with_advice() {
     let server = Server::start();
     server.run(&["topic", "create", "large", "--config", "max.message.bytes=50000000"]).ended(0);
     let mut record = vec![b'x'; 2_000_000];
@@ -83,7 +83,7 @@ fn a_packed_csv_file_is_keyed_by_a_column_and_compressed() {
 }
 
 #[test]
-fn reading_starts_and_ends_where_it_is_told() {
+fn consume_begins_and_ends_as_its_flags_say() {
     let server = Server::start();
     let before = std::time::SystemTime::now();
     server.feed(&["produce", "ten"], b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n").ended(0);
@@ -109,7 +109,7 @@ fn reading_starts_and_ends_where_it_is_told() {
 }
 
 #[test]
-fn following_goes_on_with_what_comes_until_ctrl_c() {
+fn follow_goes_on_with_new_records_until_ctrl_c() {
     let server = Server::start();
     server.feed(&["produce", "news"], b"old\n").ended(0);
     let mut child = server.command(&["consume", "news", "--follow"]).spawn().expect("runs");
@@ -125,7 +125,7 @@ fn following_goes_on_with_what_comes_until_ctrl_c() {
 }
 
 #[test]
-fn a_reader_that_is_told_to_end_commits_and_leaves_its_group() {
+fn consume_stopped_by_a_signal_commits_and_leaves_its_group() {
     let server = Server::start();
     server.feed(&["produce", "news"], b"old\n").ended(0);
     for (protocol, stop) in [("consumer", Signal::TERM), ("classic", Signal::TERM), ("consumer", Signal::INT)]
@@ -143,7 +143,7 @@ fn a_reader_that_is_told_to_end_commits_and_leaves_its_group() {
 }
 
 #[test]
-fn a_sender_that_is_told_to_end_says_what_it_has_sent() {
+fn produce_stopped_by_a_signal_prints_its_summary() {
     let server = Server::start();
     let child = server.command(&["produce", "t", "--json"]).stdin(std::process::Stdio::piped()).spawn();
     let mut child = child.expect("runs");
@@ -160,7 +160,7 @@ fn a_sender_that_is_told_to_end_says_what_it_has_sent() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn consume_ends_well_when_the_reader_of_its_output_leaves() {
     let server = Server::start();
     let lines: String = "a line\n".repeat(200_000);
     server.feed(&["produce", "many"], lines.as_bytes()).ended(0);
@@ -172,7 +172,7 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
-fn what_is_not_there_or_wrong_has_its_exit_code_and_advice() {
+fn missing_and_wrong_inputs_have_exit_codes_and_advice() {
     let server = Server::start();
     server.feed(&["produce", "there"], b"x\n").ended(0);
     let missing = server.run(&["consume", "missing"]).ended(3);
@@ -189,7 +189,7 @@ fn what_is_not_there_or_wrong_has_its_exit_code_and_advice() {
 }
 
 #[test]
-fn less_acks_without_idempotence_are_possible() {
+fn acks_0_and_1_work_without_idempotence() {
     let server = Server::start();
     for acks in ["0", "1"] {
         let flags = ["produce", "lax", "--acks", acks, "--no-idempotence", "--linger-ms", "0"];

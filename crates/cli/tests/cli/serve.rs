@@ -83,7 +83,7 @@ fn a_failure_no_restart_mends_has_the_exit_code_of_its_kind() {
 }
 
 #[test]
-fn a_port_in_use_is_refused_with_what_to_do() {
+fn a_port_in_use_is_refused_with_advice() {
     let server = Server::start();
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
@@ -163,7 +163,7 @@ fn hang_ups_are_ignored_here() -> bool {
 }
 
 #[test]
-fn a_data_directory_that_is_a_file_is_refused_with_what_to_do() {
+fn a_data_directory_that_is_a_file_is_refused_with_advice() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("file");
     std::fs::write(&file, "text").expect("written");
@@ -224,7 +224,7 @@ fn a_signal_during_a_start_stops_it_and_loses_nothing() {
 }
 
 #[test]
-fn a_killed_server_leaves_what_it_acked() {
+fn a_killed_server_leaves_its_acked_records() {
     let mut server = Server::start();
     server.feed(&["produce", "kept"], b"one\ntwo\n").ended(0);
     let dir = server.keep_dir();
@@ -258,7 +258,7 @@ fn wrong_configuration_is_a_usage_error_that_names_it() {
 }
 
 #[test]
-fn a_file_the_environment_and_flags_set_options_in_that_order() {
+fn a_flag_wins_over_the_configuration_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("riverrun.toml");
     std::fs::write(&file, "num.partitions = 2\nlog.retention.ms = 7\n").expect("written");

@@ -179,7 +179,7 @@ fn a_groups_change_of_protocol_is_logged_with_the_reason() {
 }
 
 #[test]
-fn what_clients_change_is_in_the_log_with_names_and_who() {
+fn changes_of_clients_are_logged_with_names_and_peer() {
     let mut server = Logging::start(false, &[]);
     server.run(&["topic", "create", "clicks", "--partitions", "2"]);
     server.run(&["topic", "alter", "clicks", "--partitions", "3"]);
@@ -217,7 +217,7 @@ fn what_clients_change_is_in_the_log_with_names_and_who() {
 }
 
 #[test]
-fn what_ends_a_server_whose_log_is_json_is_a_line_of_it() {
+fn an_error_that_ends_a_server_is_a_line_of_its_json_log() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
     let (data, file, missing) = (path("data"), path("riverrun.toml"), path("missing.toml"));

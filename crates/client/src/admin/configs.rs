@@ -60,7 +60,7 @@ impl fmt::Display for ConfigResource {
     }
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigSource {
     /// The topic's own.
@@ -125,7 +125,7 @@ pub struct ConfigEntry {
     pub name: String,
     /// Its value; `None` if it is unset or sensitive.
     pub value: Option<String>,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: ConfigSource,
     /// True if no place has set it.
     pub is_default: bool,

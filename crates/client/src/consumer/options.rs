@@ -20,7 +20,7 @@ pub enum GroupProtocol {
     Consumer,
 }
 
-/// Where to begin if no offset is committed, or the position is out of range.
+/// Place to begin if no offset is committed, or the position is out of range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OffsetReset {
     /// At the first record that is kept.
@@ -35,7 +35,7 @@ pub enum OffsetReset {
 }
 
 impl OffsetReset {
-    /// Where to begin; `None` for an error.
+    /// Place to begin; `None` for an error.
     pub(super) fn start(self) -> Option<StartAt> {
         match self {
             Self::Earliest => Some(StartAt::Earliest),
@@ -50,7 +50,7 @@ impl OffsetReset {
     }
 }
 
-/// Where to begin reading a partition.
+/// Place to begin reading a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
     /// At the first record that is kept.
@@ -117,7 +117,7 @@ options! {
     /// Time between automatic commits; not set or -1 for none, and 0 for one with every poll.
     auto_commit_interval: Option<Duration> = "auto.commit.interval.ms",
         Kind::Millis(-1, WIRE_MAX), Some("5000");
-    /// Where to begin if no offset is committed, or the position is out of range: at the first record (earliest), at
+    /// Place to begin if no offset is committed, or the position is out of range: at the first record (earliest), at
     /// the next (latest), a time ago (`by_duration:` and an ISO 8601 time such as PT1H), or with an error of poll
     /// (none).
     offset_reset: OffsetReset = "auto.offset.reset",

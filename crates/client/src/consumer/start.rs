@@ -163,7 +163,7 @@ pub(super) fn no_position(partition: &TopicPartition, reason: &str) -> ClientErr
     ClientError::NoPosition { partition: partition.clone(), reason: reason.to_owned() }
 }
 
-/// Where to continue if the position is out of range.
+/// Place to continue from if the position is out of range.
 pub(super) fn after_out_of_range(
     partition: &TopicPartition,
     reset: OffsetReset,
@@ -171,7 +171,7 @@ pub(super) fn after_out_of_range(
     reset.start().ok_or_else(|| no_position(partition, "the position is out of range"))
 }
 
-/// Where to continue if the log was truncated below the position: at the point of truncation, or as for a position
+/// Place to continue from if the log was truncated below the position: the point of truncation, or as for a position
 /// out of range if the leader does not report that point. Without a reset policy the application has to decide.
 pub(super) fn after_truncation(
     partition: &TopicPartition,

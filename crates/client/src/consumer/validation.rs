@@ -12,8 +12,8 @@ use crate::cluster::{Cluster, Lane};
 use crate::error::ClientError;
 use crate::topic_partition::by_topic;
 
-/// Where the epoch of the last record before each position ends in the leader's log; `None` if the leader does not
-/// know that epoch.
+/// For each position, the end of its last record's epoch in the leader's log; `None` if the leader does not know that
+/// epoch.
 pub(super) type Validated = Vec<(Wanted, Result<Option<Offset>, ClientError>)>;
 
 /// Asks one leader.

@@ -43,7 +43,7 @@ fn options(sync_method: SyncMethod, files: u64) -> JournalOptions {
 #[derive(Default)]
 struct Acked(Mutex<Vec<u64>>);
 
-/// Counts its announcements, and the entries that it was told of.
+/// Counts its announcements, and the entries that they announced.
 #[derive(Default)]
 struct Announced(Mutex<(usize, usize)>);
 

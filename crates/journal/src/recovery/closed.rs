@@ -8,7 +8,7 @@
 //! - each place that the disk does not give back,
 //! - the frames of a file that is missing.
 //!
-//! Where nothing intact is left to state one, nothing is settled. If the check passes, no file is needed any more,
+//! If nothing intact is left to state one, nothing is settled. If the check passes, no file is needed any more,
 //! and the journal begins anew, with an id and positions of its own. Damaged files are retired: kept under another
 //! name for inspection.
 

@@ -22,7 +22,7 @@ use crate::{JournalError, JournalId, StreamId};
 pub struct JournalFinding {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes from its start.
+    /// Position in it, in bytes from its start.
     pub position: u64,
     /// Description of the fault.
     pub what: String,
@@ -96,7 +96,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         held.sort_unstable();
         let id = self.as_finding(id_of(self.env, &files))?;
         if let Some(id) = id {
-            // Where no header is intact, the journal that the side files belong to is unknown.
+            // Without an intact header, the journal that the side files belong to is unknown.
             let is_told = !files.is_empty() || names.is_empty();
             let held_up_to = if is_told { self.check_held(&held, id)? } else { HashMap::new() };
             self.check_files(&mut files, held_up_to)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// Where the control file has the synced position, and where its synced marks begin; they reach to the end.
+/// Place of the synced position in the control file, and the start of its synced marks; they reach to the end.
 const SYNCED: std::ops::Range<usize> = 8192..8200;
 const MARKS_AT: usize = 12288;
 

@@ -13,7 +13,7 @@ use super::{InputRecord, RECORD_BYTES_MAX};
 /// Bytes that the parser reads at once, and so may hold beside a record.
 const READ_BYTES: usize = 256 * 1024;
 
-/// What becomes of a row.
+/// The record's value that a row becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum CsvValue {
     /// The row itself, quoted where it must be

@@ -80,7 +80,7 @@ pub fn account() -> Arc<LogAccount> {
     LOG.get().map(|log| Arc::clone(&log.account)).unwrap_or_default()
 }
 
-/// Why the process fails, as a line of the log where that is JSON: whoever reads it as such could not read a text.
+/// The reason why the process fails, as a line of the log where that is JSON, because its reader parses every line.
 pub(crate) fn error_line(message: &str, advice: Option<&str>, exit_code: u8) -> Option<String> {
     let style = LOG.get().map(|log| log.queue.style()).filter(|style| style.is_json())?;
     let mut fields = vec![("exit_code", Value::Plain(exit_code.into()))];
@@ -100,7 +100,7 @@ pub(crate) fn say(text: &str) {
 pub(crate) fn note(text: &str) {
     match LOG.get() {
         Some(log) => log.queue.push(format!("{text}\n")),
-        // The command line was refused before there was a log. Nobody is left to be told where it cannot be written.
+        // The command line was refused before there was a log. An error of this write has no reader.
         None => drop(writeln!(std::io::stderr(), "{text}")),
     }
 }
@@ -112,8 +112,8 @@ pub fn drain() {
     }
 }
 
-/// A handle of its own: whoever else prints to stderr takes a lock of the standard library, which the writer would hold
-/// while it waits.
+/// A handle of its own: the standard library's has a lock that the writer would hold while it waits, and that every other
+/// print to stderr takes.
 fn stderr() -> Box<dyn Write + Send> {
     match std::io::stderr().as_fd().try_clone_to_owned() {
         Ok(handle) => Box::new(File::from(handle)),

@@ -1,8 +1,7 @@
-//! The queue between whoever logs and the thread that writes.
+//! The queue between the threads that log and the one that writes.
 //!
-//! Invariants: its lines and bytes are bounded; nobody who puts a line in waits for more than another who does, or for
-//! the writer to take what is there; each line is written, or counted as lost and told of in the place where it would
-//! stand.
+//! Invariants: its lines and bytes are bounded; a thread that logs waits for no more than another one that does, or for
+//! the writer to take the lines that are there; each line is written, or counted as lost, with the count in its place.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,7 +38,7 @@ pub(super) struct Batch {
 struct Piece {
     /// The piece's end in the text.
     end: usize,
-    /// Lines that it tells of as lost, for a line that does.
+    /// Lost lines that it counts, if it is a line about these.
     told: Option<u64>,
 }
 
@@ -247,7 +246,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_lost_last_is_told_without_another_line() {
+    fn lines_lost_last_are_counted_without_another_line() {
         let queue = new_queue();
         (0..=LINES_MAX).for_each(|_| queue.push("x\n".to_owned()));
         let told = queue.take().text;

@@ -1,4 +1,4 @@
-//! The one thread that writes the log, and alone waits for whoever reads it.
+//! The one thread that writes the log, and alone waits for its reader.
 //!
 //! A write that fails ends nothing: its lines are counted as lost, and after a pause the next ones are tried. A panic of
 //! the thread is caught and counts as such a failure.
@@ -13,7 +13,7 @@ use super::queue::{Batch, LogQueue};
 /// How long a log that cannot be written is left alone: a full disk or a reader that was started anew is noticed soon
 /// after, and a reader that is gone for good costs one write each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long a terminal or pipe that somebody has made non-blocking is left alone while it takes nothing.
+/// How long a terminal or pipe that another process has made non-blocking is left alone while it takes nothing.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Starts the thread. It goes with the process.
@@ -68,7 +68,7 @@ mod tests {
     use super::super::queue::tests::new_queue;
     use super::*;
 
-    /// Does what it is told, one step for each write, and then takes everything.
+    /// Takes one step for each write, and then every write.
     struct Script {
         steps: Vec<Step>,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -148,7 +148,7 @@ mod tests {
         queue.drain(Duration::from_millis(100));
         assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
         assert!(queue.account().lost_lines() > 1000, "{}", queue.account().lost_lines());
-        // Once somebody reads, the log goes on, and tells.
+        // Once the log is read, it goes on, and counts the lost lines.
         let mut log = BufReader::new(reader).lines();
         let mut told = 0;
         while told < queue.account().lost_lines() {

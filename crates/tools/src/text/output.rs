@@ -21,7 +21,7 @@ impl OutputArgs {
         self.try_print(document, text).map_err(|error| Failure::output(&error))
     }
 
-    /// The same for whoever goes on where the output cannot be written.
+    /// [`Self::print`] for a caller that goes on if the output cannot be written.
     pub fn try_print<T: Serialize>(self, document: &T, text: impl FnOnce(&T) -> String) -> io::Result<()> {
         write_text(&if self.json { json_text(document) } else { text(document) })
     }

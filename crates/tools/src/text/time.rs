@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_time_is_refused_and_told_the_forms() {
+    fn wrong_time_is_refused_with_the_forms() {
         for text in [
             "",
             "-",

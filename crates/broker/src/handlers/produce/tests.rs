@@ -1,4 +1,4 @@
-//! How much a request has to inflate or to compress, by its topic's configuration; and who may write to internal topics.
+//! How much a request has to inflate or to compress, by its topic's configuration; and which records internal topics refuse.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -38,14 +38,14 @@ fn batch(compression: Compression) -> Vec<u8> {
     builder.build().expect("builds")
 }
 
-/// What is counted of a request with these batches for topics of these names.
+/// Bytes to code and plain bytes of a request with one batch for each of these topics.
 fn work(broker: &Arc<Broker>, batches: &[(&'static str, &[u8])]) -> (usize, usize) {
     let RecordsWork { coded_bytes, plain_bytes } =
         planned(broker, "", batches).map_or(RecordsWork::default(), |(plan, _)| plan.work());
     (coded_bytes, plain_bytes)
 }
 
-/// What is planned for a request with these batches from this client, and its frame.
+/// The plan of a request with these batches from this client, and its frame.
 fn planned(
     broker: &Arc<Broker>,
     client_id: &str,
@@ -68,7 +68,7 @@ fn planned(
 }
 
 #[test]
-fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
+fn internal_topics_refuse_records_whatever_the_client_id() {
     for (allowed, expected) in
         [("false", ErrorCode::INVALID_TOPIC_EXCEPTION), ("true", ErrorCode::INVALID_RECORD)]
     {
@@ -122,7 +122,7 @@ fn written(broker: &Arc<Broker>, client_id: &str, name: &'static str, batch: &[u
 }
 
 #[test]
-fn what_clients_may_write_to_the_topic_of_offsets_a_commit_could_say() {
+fn offsets_topic_takes_only_valid_commits_of_clients() {
     let config = [("data.dir", "/data"), ("offsets.topic.client.writes", "true")];
     let config = BrokerConfig::from_pairs(config).expect("valid");
     let broker = open_broker(SimEnv::new(1).env(), config).expect("starts");
@@ -166,7 +166,7 @@ fn an_answer_keeps_no_memory_of_records_that_it_does_not_name() {
 }
 
 #[test]
-fn what_is_inflated_to_be_checked_or_compressed_for_its_topic_is_counted() {
+fn inflated_and_recompressed_bytes_count_as_coded_work() {
     let (plain, gzip) = (batch(Compression::None), batch(Compression::Gzip));
     for (codec, plain_counts) in
         [("producer", false), ("uncompressed", false), ("gzip", true), ("zstd", true)]
@@ -181,7 +181,7 @@ fn what_is_inflated_to_be_checked_or_compressed_for_its_topic_is_counted() {
 }
 
 #[test]
-fn what_is_refused_unseen_is_not_counted() {
+fn batches_refused_unseen_count_as_no_work() {
     let gzip = batch(Compression::Gzip);
     let broker = broker("zstd");
     assert_eq!(work(&broker, &[("unknown", &gzip), ("t", b"no batch")]), (0, 0));
@@ -199,7 +199,7 @@ fn keeps_its_memory(batch_bytes: usize) -> bool {
 }
 
 #[test]
-fn a_small_batch_that_waits_keeps_none_of_what_was_read_with_it() {
+fn small_batch_keeps_none_of_its_frames_memory() {
     assert!(!keeps_its_memory(80) && !keeps_its_memory(100_000));
     assert!(keeps_its_memory(1_000_000));
 }

@@ -15,7 +15,7 @@ Examples:
   riverrun config check riverrun.toml
 
 Looks at the file alone; the environment and flags of a later `serve` can still change what holds.
-Tells all that is wrong, each on a line. Exit code 5 if the file is not right.";
+Prints every error, each on a line. Exit code 5 if there is one.";
 
 /// Flags of `config check`.
 #[derive(Args, Debug)]

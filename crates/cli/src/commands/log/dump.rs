@@ -118,7 +118,7 @@ impl<W: Write> Dump<'_, W> {
         Ok(())
     }
 
-    /// Batches before the damage are shown before it is told.
+    /// Batches before the damage are shown before the failure.
     fn damaged(&mut self, failure: &Failure) -> Failure {
         match self.out.flush() {
             Ok(()) => failure.clone().advise("riverrun log verify PATH   (lists all that is wrong)"),

@@ -16,7 +16,7 @@ pub(crate) enum LogCommand {
     Dump(dump::DumpArgs),
     /// Check every byte of a server's files, and list what is wrong
     Verify(verify::VerifyArgs),
-    /// Say what of a damaged partition can be kept, and with --cut, cut off the rest
+    /// Show which records of a damaged partition can be kept, and with --cut, cut off the rest
     Repair(repair::RepairArgs),
 }
 

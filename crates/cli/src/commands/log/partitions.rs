@@ -1,7 +1,7 @@
 //! Finding what there is to check below a path: partitions, log dirs, the metadata directory, journals.
 //!
 //! Links to directories are followed, as a server follows them, and each directory is looked at once, however many
-//! links lead to it. What cannot be looked at is told, and the rest is found all the same.
+//! links lead to it. Paths that cannot be looked at are listed, and the rest is found all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, TryLockError};
@@ -132,7 +132,7 @@ struct Walk {
     found: Found,
     /// Partitions' directories that were found.
     partitions: BTreeSet<PathBuf>,
-    /// Directories of which it is known what they are.
+    /// Directories whose kind is known.
     known: BTreeSet<PathBuf>,
     /// How deep was looked below directories. What lies below a topic's follows from its name, which a link may give it.
     depths: BTreeMap<(PathBuf, Option<TopicId>), usize>,
@@ -209,7 +209,7 @@ struct Entries {
     directories: Vec<PathBuf>,
     /// Links to directories.
     links: Vec<PathBuf>,
-    /// Links that lead to nothing, or nobody knows where.
+    /// Links that lead to nothing, or cannot be followed.
     dead: Vec<(PathBuf, io::Error)>,
     files: Vec<String>,
 }
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_told_and_the_rest_is_found() {
+    fn a_dead_link_is_listed_and_the_rest_is_found() {
         let dir = data_dir();
         let (dead, circle) = (dir.path().join("logs/dead"), dir.path().join("meta/circle"));
         symlink("/no/such/path", &dead).expect("linked");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_files_of_ours_is_told_what_to_give() {
+    fn a_path_without_server_files_fails_with_advice() {
         let dir = data_dir();
         let failure = Found::at(&dir.path().join("empty")).expect_err("nothing");
         assert_eq!(failure.exit, Exit::NotFound);

@@ -1,4 +1,4 @@
-//! `riverrun log repair`: says what of a damaged partition can be kept, and cuts off the rest when told to.
+//! `riverrun log repair`: shows which records of a damaged partition can be kept, and with `--cut` cuts off the rest.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ Examples:
   riverrun log repair logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0 --cut --discard-intact 1200
 
 Without --cut nothing is changed: it says where the log of each damaged partition would end. With
---cut the log of one partition is cut at its first damage, after a synced copy of what goes was
-made beside it or in --backup. Intact records behind the damage go with it only if --discard-
-intact says how many they are. An index alone needs no repair: a server makes it anew.
+--cut the log of one partition is cut at its first damage, after a synced copy of the part that
+goes was made beside it or in --backup. Intact records behind the damage go with it only if
+--discard-intact says how many they are. An index alone needs no repair: a server makes it anew.
 
-What the disk does not give back (a bad sector) is damage here, too. The copy has zeros in its
-place; try to copy the file by other means first.
+Bytes that the disk does not give back (a bad sector) are damage here, too. The copy has zeros in
+their place; try to copy the file by other means first.
 
 Links to directories are followed, and each directory is looked at once. A link that leads nowhere,
 a directory that cannot be read, a log dir that the metadata names and that lies elsewhere, and a
@@ -50,7 +50,7 @@ pub(crate) struct RepairArgs {
     /// Let this many intact records behind the damage go with it
     #[arg(long, value_name = "RECORDS", requires = "cut")]
     discard_intact: Option<u64>,
-    /// Put copies of what is cut here instead of beside the segments
+    /// Put copies of the cut part here instead of beside the segments
     #[arg(long, value_name = "DIR", requires = "cut")]
     backup: Option<PathBuf>,
     #[command(flatten)]
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_copy_of_a_cut_lacks_is_told() {
+    fn a_cut_reports_unread_bytes_of_its_copy() {
         let cut = CutReport {
             file: "a.log".to_owned(),
             position: 100,

@@ -34,10 +34,10 @@ Examples:
   riverrun log verify riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0
   riverrun log verify /disk1/logs /disk2/logs --json
 
-What is checked: segments, indexes and state files of partitions; checkpoint, log starts,
-identity and metadata mark of log dirs; files of journals; snapshot and log of the metadata. All
-paths are gone through, whatever is found, and nothing is changed: the right to read is enough. What
-the disk does not give back (a bad sector) is damage, and all else is checked.
+It checks segments, indexes and state files of partitions; checkpoint, log starts, identity and
+metadata mark of log dirs; files of journals; snapshot and log of the metadata. It goes through
+all paths, whatever it finds, and changes nothing: the right to read is enough. Bytes that the
+disk does not give back (a bad sector) are damage, and all others are checked.
 
 A data directory without metadata is damage. So is a log dir or a journal that the metadata names,
 that is not where it says, and that a start would miss; one that is there and lies below none of the
@@ -49,13 +49,14 @@ listed as not checked. Holes of a file are passed over. Where stderr is a termin
 the check is.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
-nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
-tail, which the next start cuts off), damage below the log start, records that inflate to more than
-is read here, and what of a journal is settled are listed and count as good. So does what a journal
-keeps aside of a partition; that is known if the journal's directory lies at or below a path.
+nothing of a server is there); else 0. These are listed and count as good: a torn tail that a
+crash has left above the last checkpoint, and that the next start cuts off; damage below the log
+start; records that inflate to more than is read here; and damage in settled parts of a journal.
+Records of a partition that a journal keeps aside count as good, too; they are known if the
+journal's directory lies at or below a path.
 
-Stop the server first: while it writes, files may look damaged that are not, and what is good may
-be so no longer. Directories in use are named, and do not change the exit code.";
+Stop the server first: while it writes, intact files may look damaged, and a file that was found
+intact may be so no longer. Directories in use are named, and do not change the exit code.";
 
 /// Result of a directory or partition that has damage.
 const DAMAGED: &str = "DAMAGED";
@@ -174,7 +175,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     for found in found.iter().filter_map(|(_, found)| found.as_ref().ok()) {
         verification.note_in_use(found);
     }
-    // Entries that journals keep aside are told with their partitions.
+    // Entries that journals keep aside are listed with their partitions.
     for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
         verification.read_journal(path);
     }
@@ -456,7 +457,7 @@ impl Report {
         if !self.in_use.is_empty() {
             Some("stop the server and check again; while it writes, files may look damaged that are not")
         } else if self.partitions.iter().any(is_damaged) {
-            Some("riverrun log repair PATH   (says what of a damaged partition could be kept)")
+            Some("riverrun log repair PATH   (shows which records of a damaged partition can be kept)")
         } else {
             None
         }

@@ -55,7 +55,7 @@ enum Stir {
 /// A member and its task's state.
 ///
 /// Invariants: `owned` are the partitions that the consumer was told to read, in the generation `assigned_in`;
-/// `topics` are those that the group was told of. As leader, `counts` are the partition counts of the current
+/// `topics` are those of its last join. As leader, `counts` are the partition counts of the current
 /// assignment, or, if another leader made it, those that were found first. `is_outdated` is true if the coordinator
 /// last answered that it knows this member in another generation.
 pub(super) struct ClassicMember {
@@ -483,7 +483,7 @@ async fn count_partitions(
     Ok(exists.map(|topic| (topic.name.clone(), topic.partition_count())).collect())
 }
 
-/// True if the subscription now matches other topics than the group was told of.
+/// True if the subscription now matches other topics than those of the last join.
 async fn topics_have_changed(cluster: &Cluster, subscribed: &Subscription, told: &[String]) -> bool {
     if subscribed.pattern().is_none() {
         return false;

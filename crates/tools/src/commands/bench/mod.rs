@@ -1,4 +1,4 @@
-//! `riverrun bench`: workloads and suites on one server or on several, and a page that shows what came of it.
+//! `riverrun bench`: workloads and suites on one server or on several, and a page that shows the results.
 //!
 //! Owns flags, file names and what people see; what is measured, and how, is in `riverrun-bench`.
 
@@ -21,7 +21,7 @@ pub struct BenchArgs {
     command: BenchCommand,
 }
 
-/// What to do.
+/// The commands of `bench`.
 #[derive(Subcommand, Debug)]
 enum BenchCommand {
     /// Run workload files, Trogdor specs or named suites on one or several servers, and write a result for each run

@@ -194,7 +194,7 @@ meanwhile publish p50 1.50, p99 20.00, p99.9 30.00, max 40.00 ms";
     }
 
     #[test]
-    fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+    fn a_fifo_among_results_is_refused_by_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let fifo = dir.path().join("fifo.json");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("run").success());

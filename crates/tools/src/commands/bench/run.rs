@@ -47,19 +47,19 @@ pub(super) struct RunArgs {
     #[arg(short, long, value_name = "FILE", value_delimiter = ',')]
     drivers: Vec<PathBuf>,
     /// A server, as NAME=HOST:PORT, or NAME=HOST:PORT@PID to watch its process on this machine; several are run in
-    /// turn on the same work [default: what the file says, or 127.0.0.1:9092]
+    /// turn on the same work [default: that of the file, or 127.0.0.1:9092]
     #[arg(long, value_name = "SERVER")]
     server: Vec<ServerTarget>,
     /// Workers to spread the load over, as HOST:PORT; see bench worker [default: this process alone]
     #[arg(short, long, value_name = "ADDRESS", value_delimiter = ',')]
     workers: Vec<String>,
-    /// Replicas of each partition, in place of what the files say
+    /// Replicas of each partition, in place of the files' number
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i16).range(1..))]
     replication_factor: Option<i16>,
     /// Shrink times, backlogs and numbers of records to this share; the result says so
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_scale)]
     scale: f64,
-    /// Of runs that ask for a durability, make only those that ask for one of these: sync, async, or a level from 1 to 4
+    /// Leave out runs that ask for a durability other than these: sync, async, or a level from 1 to 4
     #[arg(long, value_name = "LEVEL", value_delimiter = ',')]
     durability: Vec<Durability>,
     /// Times that each run is made
@@ -95,7 +95,7 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(args: RunArgs) -> Result<(), Failure> {
-    // Once for all that follows: a wish for an end that comes while nobody waits for it is heard by who waits next.
+    // Once for all runs: a signal that comes while nobody waits for it is received by the next wait.
     let mut stop = StopSignals::new()?;
     let mut work = Vec::new();
     // Everything that a file could be refused for is found before the first server is asked.
@@ -208,7 +208,7 @@ impl RunArgs {
             .then_some("it fills the disk, which the other servers may share: run it on one at a time")
     }
 
-    /// Fails with what any of the runs would fail with before it sends anything.
+    /// Fails with any error that a run would have before it sends anything.
     async fn check(&self, turns: &[Turn<'_>], stop: &mut StopSignals) -> Result<(), Failure> {
         let options = self.run_options();
         let checked = tokio::select! {
@@ -222,7 +222,7 @@ impl RunArgs {
         for (at, turn) in turns.iter().enumerate().take_while(|(_, turn)| turn.round <= 2) {
             let (server, held) = (turn.server, held.entry(&turn.server.bootstrap).or_default());
             let mut plan = turn.job.plan(&self.plan_options(&run_name()), self.scale)?;
-            // What an earlier run makes and leaves to it is as if it made that itself.
+            // A topic that an earlier run makes and leaves counts as one that this run makes.
             plan.topics.extend(held.values().filter(|topic| turn.finds(&topic.name)).cloned());
             let sent_to = sent_to.entry(&server.bootstrap).or_default();
             let checked = tokio::select! {
@@ -308,7 +308,7 @@ struct Session<'a> {
     environment: Environment,
     args: &'a RunArgs,
     stop: StopSignals,
-    /// How often somebody has wished for an end.
+    /// Number of signals to end.
     stops: u32,
     /// Topics that later runs read.
     held: HeldTopics,
@@ -414,7 +414,7 @@ impl Session<'_> {
         };
         if held > 0 {
             let held = number::counted(held, "topic");
-            logging::note(&format!("  {held} kept after it: a later run reads what is there"));
+            logging::note(&format!("  {held} kept after it: a later run reads the records"));
         }
         Ok(())
     }
@@ -625,7 +625,7 @@ producerRate: 7\ntestDurationMinutes: 1\n";
     }
 
     #[test]
-    fn of_a_suite_only_the_runs_of_a_durability_are_made() {
+    fn durability_flag_leaves_out_runs_of_other_levels() {
         let levels = |flags: &[&str]| {
             let args = Line::parse_from([&["run", "B/small-batches"], flags].concat()).run;
             let plans = args

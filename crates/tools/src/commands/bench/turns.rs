@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_what_it_sends_makes_it_anew() {
+    fn topic_stays_only_if_a_later_run_reads_anothers_records() {
         let work = specs([("RoundTripWorkload", r#"{"foo": {}}"#), ("ConsumeBench", r#"["foo"]"#)]);
         let turns = turns(&work, 2);
         let stays = |at: usize| is_read_later(&turns[at + 1..], turns[at].server, "foo");

@@ -11,8 +11,8 @@ use crate::text::output::print_text;
 
 #[derive(Args, Debug)]
 pub(super) struct WorkerArgs {
-    /// Listen here for a runner. Whoever connects can have this process send load to any server: give only an address
-    /// that nobody else reaches
+    /// Listen here for a runner. Any peer that connects can make this process send load to any server: give only an
+    /// address that nobody else reaches
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9750")]
     listen: SocketAddr,
 }

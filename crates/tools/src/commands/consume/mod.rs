@@ -1,7 +1,7 @@
 //! `riverrun consume`: records of topics, printed.
 //!
 //! Without a group it reads partitions directly; with one it shares them, and commits what it has printed, never
-//! more. It ends at the end of the topics, as it was at the start, unless it is told to follow.
+//! more. It ends at the end of the topics, as it was at the start, unless `--follow` is given.
 
 mod format;
 mod places;
@@ -25,14 +25,14 @@ use crate::exit::Failure;
 use crate::logging;
 use crate::runtime::block_on;
 
-/// How long partitions that do not answer keep the others waiting at the start.
+/// How long partitions that do not answer hold up the others at the start.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
-  riverrun consume clicks                                 everything that is there, then the end
-  riverrun consume clicks --follow                        the same, then what comes
-  riverrun consume clicks --from end                      only what comes from now on
+  riverrun consume clicks                                 all records that there are, then the end
+  riverrun consume clicks --follow                        the same, then new records
+  riverrun consume clicks --from end                      only new records
   riverrun consume clicks --from -10 --format key-value   the last 10 of each partition
   riverrun consume clicks --from -1h --format json | jq .
   riverrun consume clicks --from 2013-01-01T10:00:00Z --max 100
@@ -40,13 +40,13 @@ Examples:
   riverrun consume clicks --format '{partition}/{offset} {timestamp} {key}: {value}'
 
 Reading ends at the end that the partitions had when it began, unless --follow is given or --from
-is `end`. With a group it goes on from what is committed, commits what was printed, and ends when
-the partitions that it was given have been read. What fails is tried again, but not longer than
---timeout. A partition that is offline keeps the others from nothing: it is named on stderr, and
-if it is not back within --timeout, the exit code is 4 when the rest has been read. With --follow
-a partition, and a server that was there at the start, is waited for without a bound. A batch that is
-damaged ends it with exit code 5, and the error names where. A key or value that is not there is
-printed as null. On a terminal control characters are escaped.";
+is `end`. With a group it goes on from the committed offsets, commits the records that it has
+printed, and ends when its partitions have been read. Failed requests are tried again, but not
+longer than --timeout. A partition that is offline does not hold up the others: it is named on
+stderr, and if it is not back within --timeout, the exit code is 4 when the rest has been read.
+With --follow it waits without a bound for a partition, and for a server that was there at the
+start. A damaged batch ends it with exit code 5, and the error names the place. A missing key or
+value is printed as null. On a terminal control characters are escaped.";
 
 /// Flags of `consume`.
 #[derive(Args, Debug)]
@@ -55,9 +55,9 @@ pub struct ConsumeArgs {
     /// The topics
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
-    /// Where to begin: beginning, end, an offset (that at least one of the partitions has), -N for the last N of each partition, @MILLISECONDS since 1970, a
-    /// time such as 2013-01-01T10:00:00Z, or a time ago such as -90s, -15m, -1h. With a group it holds where nothing
-    /// is committed, and is beginning or end
+    /// Place to begin: beginning, end, an offset (that at least one of the partitions has), -N for the last N of each
+    /// partition, @MILLISECONDS since 1970, a time such as 2013-01-01T10:00:00Z, or a time ago such as -90s, -15m, -1h.
+    /// With a group it is beginning or end, and holds for partitions without a committed offset
     #[arg(long, value_name = "PLACE", default_value = "beginning", allow_hyphen_values = true)]
     from: From,
     /// Read only this partition; repeatable
@@ -66,10 +66,10 @@ pub struct ConsumeArgs {
     /// Share the topics with this group, and commit
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// How the group agrees on who reads what
+    /// How the group assigns partitions to its members
     #[arg(long, value_name = "PROTOCOL", requires = "group", default_value = "consumer")]
     group_protocol: ProtocolArg,
-    /// Go on with what comes, until Ctrl-C or SIGTERM
+    /// Go on with new records, until Ctrl-C or SIGTERM
     #[arg(long, conflicts_with = "until_end")]
     follow: bool,
     /// End at the end, even with --from end
@@ -92,9 +92,9 @@ pub struct ConsumeArgs {
 /// `--group-protocol`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ProtocolArg {
-    /// One member computes who reads what
+    /// One member computes the assignment
     Classic,
-    /// The server computes it (KIP-848)
+    /// The server computes the assignment (KIP-848)
     Consumer,
 }
 
@@ -115,7 +115,7 @@ impl ConsumeArgs {
             From::Beginning => OffsetReset::Earliest,
             _ if self.group.is_some() => {
                 return Err(Failure::usage("with --group, --from is beginning or end")
-                    .advise("riverrun group reset GROUP --help   (moves what a group has committed)"));
+                    .advise("riverrun group reset GROUP --help   (moves the committed offsets of a group)"));
             }
             _ => OffsetReset::Earliest,
         };

@@ -106,7 +106,7 @@ pub(super) fn check_offset(known: &Known, offset: Offset) -> Result<(), Failure>
     if outside.len() < bounds.len() || !known.silent.is_empty() {
         for place in &outside {
             logging::note(&format!(
-                "offset {} is out of range: {}; it is read from what is nearest",
+                "offset {} is out of range: {}; it is read from the nearest offset",
                 offset.0,
                 range(place)
             ));

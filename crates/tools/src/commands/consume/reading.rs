@@ -24,7 +24,7 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two looks whether a partition answers again that did not say where it begins and ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The warning where nobody waits for the last commit.
-const NOT_COMMITTED: &str = "what was printed last may not be committed, and comes again";
+const NOT_COMMITTED: &str = "the records printed last may not be committed, and come again";
 /// How long it takes to leave a group at most when reading has failed: the same may stand in the way.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
@@ -106,7 +106,7 @@ pub(super) struct Reading {
     commits: bool,
     committed_at: Instant,
     silent: Silent,
-    /// Hears who wants it to end, once reading has begun.
+    /// Signals to end, from the beginning of reading on.
     stop: Option<StopSignals>,
 }
 
@@ -264,7 +264,7 @@ fn advise_protocol(error: ClientError) -> Failure {
         _ => return error.into(),
     };
     let advice = format!(
-        "--group-protocol {other}, if that is what the group's members use (riverrun group describe NAME says it), or another --group"
+        "--group-protocol {other}, if the group's members use it (riverrun group describe NAME shows that), or another --group"
     );
     Failure::new(Exit::Conflict, error.to_string()).advise(advice)
 }

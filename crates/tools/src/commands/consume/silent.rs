@@ -9,7 +9,7 @@ use riverrun_client::{ClientError, TopicPartition, Trouble};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 
-/// Trouble that lasts so long is told of.
+/// Time after which trouble is shown.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 /// Partitions that an error names at most.
 const NAMED_MAX: usize = 10;
@@ -23,7 +23,7 @@ pub(super) struct Silent {
     patience: Option<Duration>,
     told: BTreeSet<TopicPartition>,
     given_up: BTreeMap<TopicPartition, ClientError>,
-    /// Whether the trouble of all that there is was told of.
+    /// Whether the trouble of all partitions was shown.
     told_all: bool,
 }
 

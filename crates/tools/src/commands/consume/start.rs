@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_told_the_forms() {
+    fn wrong_place_to_begin_is_refused_with_the_forms() {
         for text in [
             "",
             "-",

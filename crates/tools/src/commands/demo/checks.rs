@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_passes_every_check() {
+    fn right_results_pass_every_check() {
         let flights = flights();
         assert_eq!(failed(&flights, &right(&flights)), Vec::<String>::new());
         assert!(acknowledged(5, 5).ok && held(5, 5).ok && committed(0).ok);

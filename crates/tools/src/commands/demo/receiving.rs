@@ -129,7 +129,7 @@ fn row_of(record: &ConsumerRecord) -> Option<usize> {
     std::str::from_utf8(value.as_ref()?).ok()?.parse().ok()
 }
 
-/// One member, until it is told to stop.
+/// One member, until the demo stops it.
 async fn read(
     member: usize,
     cluster: ClusterOptions,

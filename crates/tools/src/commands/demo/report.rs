@@ -196,11 +196,7 @@ impl Report {
             line("data", &data),
             line(
                 "durability",
-                &format!(
-                    "level {}: what is acked survives {}",
-                    facts.durability,
-                    facts.durability.survives()
-                ),
+                &format!("level {}: acked records survive {}", facts.durability, facts.durability.survives()),
             ),
             line("topic", &format!("{TOPIC}, {}, keyed by carrier", counted(facts.partitions, "partition"))),
             line("group", &format!("{GROUP}, {MEMBERS} consumers, reading while we write")),

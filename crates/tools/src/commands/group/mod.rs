@@ -20,7 +20,7 @@ pub enum GroupCommand {
     Describe(describe::DescribeArgs),
     /// Move the committed offsets of a group that has no members
     Reset(reset::ResetArgs),
-    /// Delete groups with what they have committed
+    /// Delete groups with their committed offsets
     Delete(delete::DeleteArgs),
 }
 

@@ -1,4 +1,4 @@
-//! `riverrun group reset`: moves what a group has committed.
+//! `riverrun group reset`: moves the committed offsets of a group.
 //!
 //! Shows what it would do, and does it only with `--execute`. Refuses a group that has members: they would go on
 //! from where they are, and commit over it.
@@ -51,26 +51,26 @@ pub struct ResetArgs {
     output: OutputArgs,
 }
 
-/// What of.
+/// The topics whose offsets are reset.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct OfArgs {
     /// A topic, or some of its partitions as TOPIC:0,2; repeatable
     #[arg(long = "topic", value_name = "TOPIC[:PARTITIONS]", value_parser = parse_selection)]
     topics: Vec<Selection>,
-    /// Everything for which the group has committed an offset
+    /// All partitions for which the group has committed an offset
     #[arg(long)]
     all_topics: bool,
 }
 
-/// Where to.
+/// The flags that name the new offsets.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 struct ToArgs {
     /// To the first record that is there
     #[arg(long)]
     to_earliest: bool,
-    /// To the end: only what comes from now on
+    /// To the end: only new records
     #[arg(long)]
     to_latest: bool,
     /// To this offset, or the nearest that there is
@@ -84,7 +84,7 @@ struct ToArgs {
     shift_by: Option<i64>,
 }
 
-/// Where to, as one value.
+/// The new offsets, as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     Earliest,
@@ -169,7 +169,9 @@ pub(super) async fn run(args: ResetArgs) -> Result<(), Failure> {
     };
     if partitions.is_empty() {
         let text = format!("group {} has committed nothing", printable(&args.group));
-        return Err(Failure::new(Exit::NotFound, text).advise("--topic NAME   (what to begin with)"));
+        return Err(
+            Failure::new(Exit::NotFound, text).advise("--topic NAME   (names the topics to begin with)")
+        );
     }
     let moves = plan(&admin, &partitions, &committed, args.to.goal()).await?;
     if args.execute {

@@ -69,7 +69,7 @@ pub(super) struct ConsumeArgs {
     /// Taken for Kafka's tool's sake: the system sizes the buffers of connections here
     #[arg(long, value_name = "BYTES")]
     socket_buffer_size: Option<i32>,
-    /// Print what the client counts when all is done
+    /// Print the client's metrics at the end
     #[arg(long)]
     print_metrics: bool,
     /// Print a line for each consumer and --reporting-interval, the last for what is left, and none about all
@@ -199,7 +199,7 @@ impl<'a> Report<'a> {
             tokio::select! {
                 biased;
                 () = stop.next() => {
-                    let text = "interrupted; the figures are about what was read until then";
+                    let text = "interrupted; the figures are of the records read until then";
                     return Err(Failure::new(Exit::Interrupted, text));
                 }
                 _ = ticks.tick() => self.look(run)?,

@@ -43,8 +43,8 @@ pub(super) struct EndToEndArgs {
     /// Send this many records
     #[arg(long, value_name = "COUNT", required_unless_present = "old")]
     num_records: Option<u64>,
-    /// Who must have a record before it is read: 1 or all
-    #[arg(long, value_name = "WHO", required_unless_present = "old", value_parser = ["1", "all"])]
+    /// Replicas that must have a record before it is read: 1 or all
+    #[arg(long, value_name = "REPLICAS", required_unless_present = "old", value_parser = ["1", "all"])]
     producer_acks: Option<String>,
     /// Bytes of a record's value
     #[arg(long, value_name = "BYTES", required_unless_present = "old")]
@@ -214,7 +214,7 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
         producer.close().await;
         consumer.close().await.map_err(Failure::from)
     };
-    outcome.and(stop.or_at_once(closing, "what was sent last may not be acked").await)
+    outcome.and(stop.or_at_once(closing, "the last record may not be acked").await)
 }
 
 /// Time between two looks at the percentiles, each of which takes some microseconds.
@@ -286,7 +286,7 @@ fn check(records: &[ConsumerRecord], value: &[u8]) -> Result<(), Failure> {
         [record] if record.value.as_deref() == Some(value) => Ok(()),
         [_] => failed("the record that was read is not the one that was sent".to_owned()),
         _ => failed(format!(
-            "{} records were read where one was sent: somebody else writes to the topic",
+            "{} records were read where one was sent: another producer writes to the topic",
             records.len()
         )),
     }

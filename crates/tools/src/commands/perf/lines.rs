@@ -94,8 +94,7 @@ pub(super) struct ReadFigures {
 }
 
 impl ReadFigures {
-    /// What joining has left of the time, where that is long enough for a rate: of less than a millisecond it would be one of
-    /// thousands of millions.
+    /// The time less that of joining; zero if less than a millisecond is left, whose rate would be thousands of millions.
     pub(super) fn fetching(&self) -> Duration {
         let fetching = self.time.saturating_sub(self.joining);
         if fetching < Duration::from_millis(1) { Duration::ZERO } else { fetching }
@@ -103,8 +102,8 @@ impl ReadFigures {
 
     /// The columns after the first two: sizes and rates by all of the time, then by what joining has left of it.
     pub(super) fn columns(&self) -> String {
-        // The tools count in whole milliseconds, and so the columns agree with each other. Of none of them their row of all
-        // has a rate of `Infinity` and those of parts have 0, which is a number to whoever reads columns.
+        // The tools count in whole milliseconds, and so the columns agree with each other. For 0 ms their total has a rate of
+        // `Infinity` and their intervals have 0, which parsers of columns read as a number.
         let (time_ms, joining_ms) = (self.time.as_millis(), self.joining.as_millis());
         let fetching_ms = time_ms.saturating_sub(joining_ms);
         let fetching = if fetching_ms == 0 { Duration::ZERO } else { self.fetching() };

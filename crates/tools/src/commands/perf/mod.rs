@@ -1,4 +1,4 @@
-//! `riverrun perf`: loads one topic and says what came of it, in the words of Kafka's own performance tools.
+//! `riverrun perf`: loads one topic and prints the results, in the words of Kafka's own performance tools.
 //!
 //! Owns flags and output lines that scripts know from `kafka-producer-perf-test`, `kafka-consumer-perf-test` and
 //! `kafka-e2e-latency`, and what those leave out: latency from the time at which a record was due, in microseconds.
@@ -26,15 +26,15 @@ pub struct PerfArgs {
     command: PerfCommand,
 }
 
-/// What to measure.
+/// The measurements.
 #[derive(Subcommand, Debug)]
 enum PerfCommand {
     /// Send records, and print rates and latencies (flags and lines of kafka-producer-perf-test)
     ///
-    /// With a throughput, each record has a time at which it is due, and its latency counts from there: what waits
-    /// because the server is slow has waited. The latency from the call of send, as Kafka's tool counts it, is printed
-    /// as well. Both are measured for every record, in microseconds, and never clipped. A record that could not be delivered
-    /// counts with what it waited until that was known; rates and numbers of records are of what was acked.
+    /// With a throughput, each record has a time at which it is due, and its latency counts from there: the wait for a
+    /// slow server is part of it. The latency from the call of send, as Kafka's tool counts it, is printed as well. Both
+    /// are measured for every record, in microseconds, and never clipped. A record that could not be delivered counts
+    /// with the time until that was known; rates and numbers of records are of acked records.
     Produce(produce::ProduceArgs),
     /// Read records, and print rates (flags and lines of kafka-consumer-perf-test)
     Consume(consume::ConsumeArgs),

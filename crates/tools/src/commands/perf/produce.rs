@@ -57,7 +57,7 @@ pub(super) struct ProduceArgs {
     /// A text file; each record is one of its payloads, at random
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// What stands between the payloads of --payload-file
+    /// Text between the payloads of --payload-file
     #[arg(long, value_name = "TEXT", default_value = "\\n")]
     payload_delimiter: String,
     /// Each record is its number, in decimal digits
@@ -74,8 +74,7 @@ pub(super) struct ProduceArgs {
     /// As --command-config (older)
     #[arg(long = "producer.config", value_name = "FILE", hide = true, conflicts_with = "command_config")]
     producer_config: Option<PathBuf>,
-    /// Print what the client has counted when all is done, by Kafka's names and in its units; rates and averages are of the
-    /// whole run
+    /// Print the client's metrics at the end, by Kafka's names and in its units; rates and averages are of the whole run
     #[arg(long)]
     print_metrics: bool,
     /// Print one JSON document at the end and nothing else
@@ -101,7 +100,7 @@ pub(super) struct ProduceArgs {
     /// Producers, each with a buffer and connections of its own; threads share them, or send over several in turn
     #[arg(long, value_name = "COUNT", default_value = "1")]
     producers: NonZeroUsize,
-    /// Who chooses the partition of a record: uniform-sticky or kip794, sticky or kip480, round-robin,
+    /// Way to choose the partition of a record: uniform-sticky or kip794, sticky or kip480, round-robin,
     /// keyed-round-robin (Kafka's default before KIP-480: turns without a key, and the key's partition with one), or the
     /// name of a class of Kafka's for the first three
     #[arg(long, value_name = "NAME")]
@@ -256,10 +255,10 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
     match watch(&mut report, &mut run, &mut stop).await {
         Ok(Watched::Done(outcome)) => outcome.and(stop.or_at_once(close(&producers), not_closed).await),
         Ok(Watched::GivenUp) => {
-            let text = "interrupted twice; what was not acked until then is not counted";
+            let text = "interrupted twice; records not acked until then are not counted";
             Err(Failure::new(Exit::Interrupted, text))
         }
-        // What there is to tell cannot be told.
+        // The report cannot be written.
         Err(failure) => {
             run.stop();
             stop.or_at_once(close_soon(&producers), not_closed).await.and(Err(failure))
@@ -273,11 +272,11 @@ async fn close(producers: &[Arc<Producer>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same where nothing can be told of it any more, and for no longer than anybody would wait for that.
+/// Closes the producers within `CLOSE_WAIT`: without a reader nothing more can be printed.
 async fn close_soon(producers: &[Arc<Producer>]) -> Result<(), Failure> {
     let closed = join_all(producers.iter().map(|producer| producer.close_within(CLOSE_WAIT))).await;
     if closed.contains(&false) {
-        logging::note(&format!("warning: what was not acked in {CLOSE_WAIT:?} is given up"));
+        logging::note(&format!("warning: records not acked within {CLOSE_WAIT:?} are given up"));
     }
     Ok(())
 }
@@ -322,7 +321,7 @@ async fn watch(
     Ok(Watched::Done(joined.and_then(|()| outcome(report, run, interrupted))))
 }
 
-/// Of a run whose records all have theirs.
+/// Outcome of a run whose records all have theirs.
 fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(), Failure> {
     if let Some(error) = run.take_error() {
         return Err(
@@ -332,7 +331,7 @@ fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(
     if interrupted {
         return Err(Failure::new(
             Exit::Interrupted,
-            "interrupted; the summary is about what was sent until then",
+            "interrupted; the summary is about the records sent until then",
         ));
     }
     Ok(())
@@ -465,12 +464,13 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Kafka's tool leaves what failed out; where it is in our figures, they say so.
+/// Kafka's tool leaves failed records out; where they are in our figures, these say so.
 fn failed_too(failed: u64) -> String {
     if failed == 0 { String::new() } else { format!(" (with {failed} that failed, until then)") }
 }
 
-/// What was acked in some time, for programs; the latencies are also those of what failed, until then. Only what was paced has a time at which it was due.
+/// Figures of an interval, for programs. Records and rates are of acked records; latencies also of failed ones, until they
+/// failed. Only paced records have a latency from due.
 fn figures(figures: &Figures, time: Duration) -> Value {
     json!({
         "seconds": time.as_secs_f64(),
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused() {
+    fn transactions_and_a_warmup_of_all_records_are_refused() {
         let check =
             |flags: &[&str]| args(&[&["--payload-monotonic"], flags].concat()).expect("flags").check();
         assert!(check(&["--transactional-id", "t"]).is_err());

@@ -26,8 +26,8 @@ const FULFILLED: [&str; 4] = ["key.serializer", "value.serializer", "key.deseria
 /// How the client is set up.
 #[derive(Args, Debug, Default)]
 pub(super) struct PropertyArgs {
-    /// One or more servers to begin with, separated by commas; goes before the properties. Default: what the properties
-    /// say, the environment's `RIVERRUN_BOOTSTRAP`, or 127.0.0.1:9092
+    /// One or more servers to begin with, separated by commas; goes before the properties. Default: that of
+    /// the properties, the environment's `RIVERRUN_BOOTSTRAP`, or 127.0.0.1:9092
     #[arg(long, visible_alias = "bootstrap", value_name = "HOST:PORT")]
     pub(super) bootstrap_server: Option<String>,
     /// Settings of the client by Kafka's names, as linger.ms=10; they go before those of --command-config

@@ -89,10 +89,10 @@ struct ShapeArgs {
     /// The CSV has no header; its first line is a record
     #[arg(long, requires = "csv")]
     no_header: bool,
-    /// What separates CSV fields, one ASCII character; \t is a tab
+    /// Separator of CSV fields, one ASCII character; \t is a tab
     #[arg(long, value_name = "CHAR", requires = "csv", default_value = ",", value_parser = parse_delimiter)]
     delimiter: u8,
-    /// What becomes of a CSV row
+    /// The record's value that a CSV row becomes
     #[arg(long, value_name = "FORM", requires = "csv", default_value = "row")]
     csv_value: CsvValue,
 }
@@ -129,8 +129,8 @@ impl ShapeArgs {
 /// How records are sent.
 #[derive(Args, Debug)]
 struct SendingArgs {
-    /// Who must have a record before it counts: all, or with --no-idempotence 0 or 1
-    #[arg(long, value_name = "WHO", default_value = "all")]
+    /// Replicas that must have a record before it counts: all, or with --no-idempotence 0 or 1
+    #[arg(long, value_name = "REPLICAS", default_value = "all")]
     acks: AcksArg,
     /// Do without the sequence numbers that keep retries from repeating or reordering records
     #[arg(long)]
@@ -144,8 +144,8 @@ struct SendingArgs {
     /// Bytes at which a batch is sent without waiting
     #[arg(long, value_name = "BYTES", default_value_t = 128 * 1024, value_parser = clap::value_parser!(u32).range(1..))]
     batch_bytes: u32,
-    /// Bytes of a request at most, and so of a record (max.request.size). How large a record may be is otherwise the
-    /// topic's to say, with max.message.bytes
+    /// Bytes of a request at most, and so of a record (max.request.size). The topic's max.message.bytes limits records,
+    /// too
     #[arg(long, value_name = "BYTES", default_value_t = 32 * 1024 * 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     request_bytes: u32,
 }
@@ -225,7 +225,7 @@ async fn produce(args: ProduceArgs) -> Result<(), Failure> {
         Sending { args: &args, producer: &producer, unanswered: VecDeque::new(), summary: Summary::start() };
     let mut stop = StopSignals::new()?;
     let outcome = sending.all(records, &progress, &mut stop).await;
-    let left_undone = "of what was not acked yet nobody knows whether it has arrived";
+    let left_undone = "records that were not acked yet may or may not have arrived";
     let drained = stop.or_at_once(sending.drain(0), left_undone).await;
     let Sending { mut summary, unanswered, .. } = sending;
     // After giving up on records, closing would wait for the same.
@@ -285,13 +285,13 @@ fn read_on_thread(
 struct Sending<'a> {
     args: &'a ProduceArgs,
     producer: &'a Producer,
-    /// In the order of sending: the line of the input, its bytes, and what becomes of it.
+    /// In the order of sending: the line of the input, its bytes, and its delivery.
     unanswered: VecDeque<(u64, usize, Delivery)>,
     summary: Summary,
 }
 
 impl Sending<'_> {
-    /// Sends records until the input ends, `--max` is reached, an error comes, or somebody stops it, also while a record
+    /// Sends records until the input ends, `--max` is reached, an error comes, or a signal stops it, also while a record
     /// waits for room.
     async fn all(
         &mut self,
@@ -308,7 +308,7 @@ impl Sending<'_> {
             let more = tokio::select! {
                 biased;
                 () = stop.next() => {
-                    return Err(Failure::new(Exit::Interrupted, "interrupted; what was sent so far is counted above"));
+                    return Err(Failure::new(Exit::Interrupted, "interrupted; the records sent so far are counted above"));
                 }
                 more = next => more?,
             };

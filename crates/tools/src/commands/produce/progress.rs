@@ -16,7 +16,7 @@ const OF_BYTES: &str = "{bar:30} {percent:>3}%  {msg}  {binary_bytes_per_sec}  {
 /// Records between two looks at the clock.
 const UPDATE_RECORDS: u64 = 1024;
 
-/// A bar where the input's length is known, else a running count. Where somebody types, nothing.
+/// A bar where the input's length is known, else a running count. Nothing if the input is typed.
 pub(super) struct Progress {
     bar: ProgressBar,
     position: Arc<AtomicU64>,

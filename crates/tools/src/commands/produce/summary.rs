@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_acknowledged_is_said() {
+    fn summary_counts_unacknowledged_records() {
         let mut summary = Summary::start();
         for _ in 0..3 {
             summary.count_sent();

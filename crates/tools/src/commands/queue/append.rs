@@ -16,7 +16,7 @@ pub struct AppendArgs {
     /// The queue's directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// What ends the key of a line; a line without it is an error. Without this option lines are values
+    /// Text that ends the key of a line; a line without it is an error. Without this option lines are values
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     key_separator: Option<String>,
     /// Sync each record before the next is read

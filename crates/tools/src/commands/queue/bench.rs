@@ -42,8 +42,8 @@ enum Wait {
 /// Flags of `queue bench`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// Where the queues are made, each in a directory of its own that must not be there and is removed after, as are
-    /// DIR and those above it that were not there
+    /// Directory for the queues. Each is made in a directory of its own, which must not exist; these are removed after,
+    /// and so are DIR and those above it if they did not exist
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Records a second; 0 for as many as go
@@ -127,7 +127,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
     }
     for dir in above {
-        // A directory into which somebody else has put something meanwhile stays.
+        // A directory in which others have put files meanwhile stays.
         let _ = std::fs::remove_dir(dir);
     }
     args.output.print(&measured?, text)

@@ -26,7 +26,7 @@ pub enum QueueCommand {
     Append(append::AppendArgs),
     /// Print records of a queue or of a server's partition, and with --follow, wait for more
     Tail(tail::TailArgs),
-    /// Say how a queue stands
+    /// Show the state of a queue
     Info(info::InfoArgs),
     /// Read every record of a queue and check every batch
     Verify(info::InfoArgs),

@@ -33,7 +33,7 @@ pub(super) fn tail(args: &TailArgs, out: &mut impl Write) -> Result<(), Failure>
 }
 
 /// Opens the partition. The server makes the directory of a new one with the first records that get into its segments:
-/// who follows waits for it, but not for a log dir.
+/// `--follow` waits for it, but not for a log dir.
 fn open(args: &TailArgs) -> Result<PartitionTailer, Failure> {
     let mut from = args.from;
     let mut is_told = false;

@@ -29,16 +29,16 @@ pub struct TailArgs {
     /// DIR is a partition of a server on this machine, <log dir>/<topic id>/<partition>, which is only read; `riverrun
     /// topic describe` tells the id. Records come when the server has written them into its segments: with durability 2
     /// and 4 at once (unless journal.async.write is set), with 1 and 3, which sync through the journal, about ten
-    /// seconds later. Before the first ones DIR may not be there, which --follow waits for
+    /// seconds later. Before the first ones DIR may be missing; --follow waits for it
     #[arg(long, conflicts_with_all = ["name", "synced"])]
     partition: bool,
-    /// Where to begin: start, end, an offset, a time such as 2013-01-01T10:00:00Z or 2013-01-01, milliseconds since
+    /// Place to begin: start, end, an offset, a time such as 2013-01-01T10:00:00Z or 2013-01-01, milliseconds since
     /// 1970 (more than 12 digits), or a time ago such as -90s, -15m, -1h, -2d
     #[arg(long, value_name = "PLACE", default_value = "start", value_parser = parse_place, allow_hyphen_values = true)]
     pub(super) from: StartAt,
-    /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name. While
-    /// none of this name runs, retention removes also what it has not read: then it goes on at the first record that is
-    /// left, and says how many are missing
+    /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name. While no
+    /// tailer of this name runs, retention removes unread records, too: the next one goes on at the first record that
+    /// is left, and says how many are missing
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Begin at --from also if the name has a place, which is forgotten
@@ -50,7 +50,7 @@ pub struct TailArgs {
     /// At the end, wait for more
     #[arg(long)]
     pub(super) follow: bool,
-    /// Show only what a sync has covered
+    /// Show only records that a sync has covered
     #[arg(long)]
     synced: bool,
     /// Print one JSON object on each line

@@ -18,8 +18,8 @@ Examples:
   riverrun topic alter clicks --partitions 12
   riverrun topic alter clicks --config retention.ms=86400000 --unset cleanup.policy
 
-More partitions change where a key goes: records with the same key, sent before and after, may lie in
-different partitions.";
+More partitions change where a key goes: records with the same key, sent before and after, may lie
+in different partitions.";
 
 /// Flags of `topic alter`.
 #[derive(Args, Debug)]

@@ -213,7 +213,7 @@ fn text(topic: &Topic) -> String {
 
 fn durability(level: u8) -> String {
     match level.to_string().parse::<DurabilityLevel>() {
-        Ok(known) => format!("level {level}: what is acked survives {}", known.survives()),
+        Ok(known) => format!("level {level}: acked records survive {}", known.survives()),
         Err(_) => format!("level {level}"),
     }
 }
