@@ -16,6 +16,7 @@ mod crate_graph;
 mod formats;
 mod fuzz;
 mod gen_protocol;
+mod model;
 mod module_graph;
 mod readme_demo;
 #[cfg(feature = "bench")]
@@ -73,6 +74,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Writes the wire protocol's generated code from its schema
     GenProtocol,
+    /// Searches the replication model for a broken promise
+    Model(model::Options),
     /// Runs the README's first command, the demo, and checks its output
     ReadmeDemo,
     /// Clicks through the page of `riverrun bench report` in a browser
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Task::Formats => formats::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::GenProtocol => gen_protocol::run(),
+        Task::Model(options) => model::run(&options),
         Task::ReadmeDemo => readme_demo::run(),
         #[cfg(feature = "bench")]
         Task::ReportPage => report_page::run(),
