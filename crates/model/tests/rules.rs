@@ -1,8 +1,8 @@
 //! Each rule is needed: without it a search, or a scenario that is too deep for one, breaks a promise that a model with all rules keeps.
-//! The trace is kept in `testdata/`; `RIVERRUN_REWRITE_GOLDEN=1` writes it.
+//! The trace is kept in `testdata/`; `RIVERRUN_REWRITE_GOLDEN=1` writes it. A scenario in `testdata/scenarios/` is a list of milestones.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use riverrun_model::{
     Bounds, Invariant, Level, Limits, Model, Outcome, Quorum, Rule, Rules, Set, Setup, Step, Walked, guided,
@@ -13,163 +13,19 @@ use riverrun_model::{
 const STATES_MAX: usize = 3_000_000;
 
 /// The milestones of a scenario that is too deep to be found by a search in the gate's time; none where a search finds it.
-fn milestones(rule: Rule) -> &'static [&'static str] {
-    match rule {
-        // KIP-279: two leaders in a row, and neither has the other's record.
-        Rule::CutToCommonEpoch => &[
-            "fences 0",
-            "1 learns",
-            "1 appends",
-            "fences 1",
-            "2 learns",
-            "2 appends",
-            "1 learns",
-            "unfences 1",
-            "fences 2",
-            "1 learns",
-            "2 learns",
-            "taken: p0 frame 1->2",
-        ],
-        // KAFKA-10706: the log is cut, and the epochs that it had are not.
-        Rule::CutForgetsEpochs => &[
-            "0 appends",
-            "taken: p0 frame 0->1 epoch 1 [e1",
-            "fences 0",
-            "1 learns",
-            "fences 1",
-            "2 learns",
-            "1 learns",
-            "taken: p0 frame 2->1",
-            "unfences 1",
-            "fences 2",
-            "1 learns",
-            "1 appends",
-            "0 learns",
-            "taken: p0 frame 1->0",
-        ],
-        Rule::CutIsReplayed => &[
-            "0 appends",
-            "taken: p0 frame 0->2 epoch 1 [e1",
-            "2 syncs",
-            "fences 0",
-            "1 learns",
-            "1 appends",
-            "1 syncs",
-            "2 learns",
-            "taken: p0 frame 1->2",
-            "2 syncs",
-            "taken: p0 ack 2.1->1 epoch 2 appended 1 synced 1",
-            "1 moves",
-        ],
-        Rule::MarksOfThisLife => &[
-            "taken, and a copy stays: p0 frame 0->2 epoch 1 []",
-            "0 appends",
-            "taken: p0 frame 0->2 epoch 1 [e1",
-            "taken: p0 ack 2.1->0 epoch 1 appended 1",
-            "taken: p0 frame 0->1 epoch 1 [e1",
-            "taken: p0 ack 1.1->0 epoch 1 appended 1",
-            "0 moves",
-            "power cut of {2}",
-            "2 registers",
-            "the controller unfences 2",
-            "0 learns",
-            "taken: p0 frame 0->2 epoch 1 []",
-            "taken: p0 ack 2.2->0",
-            "taken: p0 alter by 0 epoch 1 version 2 to {0,1,2} with 2.2",
-        ],
-        Rule::Incarnation => &[
-            "taken: p0 alter by 0 epoch 1 version 1 to {0,1}",
-            "0 learns",
-            "0 appends",
-            "taken: p0 frame 0->2 epoch 1 [e1",
-            "taken: p0 ack 2.1->0 epoch 1 appended 1",
-            "taken: p0 frame 0->1 epoch 1 [e1",
-            "taken: p0 ack 1.1->0 epoch 1 appended 1",
-            "0 moves",
-            "sent: p0 alter by 0 epoch 1 version 2 to {0,1,2} with 2.1",
-            "power cut of {2}",
-            "2 registers",
-            "the controller unfences 2",
-            "taken: p0 alter by 0 epoch 1 version 2 to {0,1,2} with 2.1",
-        ],
-        // KIP-966: the last replica stands, and falls with what it had not synced.
-        Rule::UncleanExcluded => &[
-            "0 appends",
-            "taken: p0 frame 0->1 epoch 1 [e1",
-            "taken: p0 ack 1.1->0 epoch 1 appended 1",
-            "taken: p0 frame 0->2 epoch 1 [e1",
-            "taken: p0 ack 2.1->0 epoch 1 appended 1",
-            "0 moves",
-            "fences 2",
-            "fences 1",
-            "power cut of {0}",
-            "0 registers",
-        ],
-        // Raft's figure 8: an older record reaches a majority, and a newer one that did not is chosen above it.
-        Rule::EpochStartNoted | Rule::RankByEpoch => &[
-            "0 appends",
-            "fences 0",
-            "chooses 2",
-            "2 learns",
-            "2 appends",
-            "fences 2",
-            "0 reports",
-            "1 reports",
-            "chooses 0",
-            "0 learns",
-            "1 learns",
-            "taken: p0 frame 0->1 epoch 3 [e1",
-            "taken: p0 ack 1.1->0 epoch 3 appended 1",
-            "0 moves",
-            "unfences 0",
-            "fences 0",
-            "1 reports",
-            "2 reports",
-            "chooses 2",
-            "2 learns",
-        ],
-        Rule::AckFromEpochStart => &[
-            "0 appends",
-            "0 appends",
-            "fences 0",
-            "chooses 2",
-            "2 learns",
-            "2 appends",
-            "fences 2",
-            "0 reports",
-            "1 reports",
-            "chooses 0",
-            "0 learns",
-            "1 learns",
-            "taken: p0 frame 0->1 epoch 3 [e1:1] of 2",
-            "taken: p0 ack 1.1->0 epoch 3 appended 1",
-            "0 moves",
-            "unfences 0",
-            "fences 0",
-            "1 reports",
-            "2 reports",
-            "chooses 2",
-            "2 learns",
-        ],
-        Rule::ShrinkAfterEpochBegan => &[
-            "0 appends",
-            "taken: p0 frame 0->1 epoch 1 [e1",
-            "taken: p0 ack 1.1->0 epoch 1 appended 1",
-            "0 moves",
-            "fences 0",
-            "1 reports",
-            "2 reports",
-            "chooses 1",
-            "1 learns",
-            "taken: p0 alter by 1 epoch 2 version 3 to {1,2}",
-            "1 learns",
-            "fences 1",
-            "2 reports",
-            "chooses 2",
-            "2 learns",
-        ],
-        _ => &[],
-    }
+fn milestones(rule: Rule) -> Vec<String> {
+    let file = testdata().join("scenarios").join(format!("{rule}.txt"));
+    let text = fs::read_to_string(file).unwrap_or_default();
+    steps_of(&text).map(str::to_owned).collect()
+}
+
+/// The lines of a file of steps that are no comment.
+fn steps_of(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.starts_with('#'))
+}
+
+fn testdata() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
 /// The smallest setup and bounds in which a rule is missed.
@@ -192,8 +48,9 @@ fn case(rule: Rule) -> (Setup, Bounds) {
         Rule::EligibleForgotten => (base, Bounds { changes: 1, fences: 2, ..bounds }),
         Rule::NewLifeNewEpoch => (base, Bounds { values: 2, epochs: 2, crashes: 1, ..bounds }),
         Rule::CutByEpoch => (base, Bounds { epochs: 2, fences: 1, ..bounds }),
-        Rule::CutToCommonEpoch => (unsynced, Bounds { values: 2, epochs: 4, fences: 3, ..bounds }),
-        Rule::CutForgetsEpochs => (unsynced, Bounds { values: 2, epochs: 4, fences: 3, ..bounds }),
+        Rule::CutToCommonEpoch | Rule::CutForgetsEpochs => {
+            (unsynced, Bounds { values: 2, epochs: 4, fences: 3, ..bounds })
+        }
         Rule::CutIsReplayed => (base, Bounds { values: 2, epochs: 2, fences: 1, power_cuts: 1, ..bounds }),
         Rule::EpochOfImage => (base, Bounds { values: 2, epochs: 2, fences: 1, ..bounds }),
         Rule::Incarnation => (unsynced, Bounds { changes: 2, power_cuts: 1, epochs: 2, ..bounds }),
@@ -222,51 +79,51 @@ fn case(rule: Rule) -> (Setup, Bounds) {
     }
 }
 
-fn golden(rule: Rule) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{rule}.txt"))
-}
-
 /// What a model without a rule breaks, how, and how many states a search visited to find it.
 fn broken_without(rule: Rule, model: &Model) -> (Invariant, Vec<String>, usize) {
     let texts = |trace: &[Step]| trace.iter().map(ToString::to_string).collect::<Vec<_>>();
-    if milestones(rule).is_empty() {
+    let milestones = milestones(rule);
+    if milestones.is_empty() {
         match search(model, Limits::states(STATES_MAX)) {
             Outcome::Broken { invariant, trace, states } => return (invariant, texts(&trace), states),
             other => panic!("{rule}: nothing is broken without it: {other:?}"),
         }
     }
-    match guided(model, milestones(rule), STATES_MAX) {
+    let milestones: Vec<&str> = milestones.iter().map(String::as_str).collect();
+    match guided(model, &milestones, STATES_MAX) {
         Ok(Walked::Broken { invariant, trace }) => (invariant, texts(&trace), 0),
         other => panic!("{rule}: the scenario breaks nothing without it: {other:?}"),
     }
 }
 
-fn check(rule: Rule) {
+fn check(rule: Rule) -> io::Result<()> {
     let (setup, bounds) = case(rule);
     let lacking = Model::new(setup, bounds, Rules::without(rule));
     let complete = Model::new(setup, bounds, Rules::default());
-    let began = std::time::Instant::now();
     let (invariant, trace, states) = broken_without(rule, &lacking);
-    println!("{rule}: {states} states, {} steps, {invariant}, {:?}", trace.len(), began.elapsed());
-    let mut text = format!("# Without {rule} these steps break {invariant}.\n");
-    for line in &trace {
-        writeln!(text, "{line}").unwrap();
-    }
+    println!("{rule}: {states} states, {} steps, {invariant}", trace.len());
+    let golden = testdata().join(format!("{rule}.txt"));
     if std::env::var_os("RIVERRUN_REWRITE_GOLDEN").is_some() {
-        std::fs::write(golden(rule), &text).unwrap();
+        fs::write(
+            &golden,
+            format!("# Without {rule} these steps break {invariant}.\n{}\n", trace.join("\n")),
+        )?;
     }
-    let kept = std::fs::read_to_string(golden(rule)).unwrap();
-    let lines = || kept.lines().filter(|line| !line.starts_with('#'));
-    assert_eq!(replay(&lacking, lines()), Ok(Some(invariant)), "{rule}: the kept trace");
+    let kept = fs::read_to_string(golden)?;
+    assert_eq!(replay(&lacking, steps_of(&kept)), Ok(Some(invariant)), "{rule}: the kept trace");
     // With the rule, the trace cannot be gone to its end, or breaks nothing there; nor does a search as wide break anything.
-    assert!(!matches!(replay(&complete, lines()), Ok(Some(_))), "{rule}: the kept trace with the rule");
+    assert!(
+        !matches!(replay(&complete, steps_of(&kept)), Ok(Some(_))),
+        "{rule}: the kept trace with the rule"
+    );
     let wide = search(&complete, Limits::states(states.clamp(20_000, 200_000)));
     assert!(!matches!(wide, Outcome::Broken { .. }), "{rule}: with all rules {wide:?}");
+    Ok(())
 }
 
 macro_rules! needed {
     ($($test:ident: $rule:ident,)+) => {
-        $(#[test] fn $test() { check(Rule::$rule); })+
+        $(#[test] fn $test() -> io::Result<()> { check(Rule::$rule) })+
 
         #[test]
         fn every_rule_has_a_test() {
@@ -309,8 +166,8 @@ needed! {
 
 #[test]
 fn every_rule_stands_in_the_page() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/replication.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = testdata().join("../../../docs/replication.md");
+    let page = fs::read_to_string(page).unwrap();
     let missing: Vec<_> = Rule::ALL.iter().filter(|rule| !page.contains(&format!("(`{rule}`)"))).collect();
     assert!(missing.is_empty(), "docs/replication.md lacks {missing:?}");
 }
