@@ -168,8 +168,8 @@ pub(crate) struct HostOptions {
     pub(crate) records: &'static str,
     /// The topic's name.
     pub(crate) topic: &'static str,
-    /// The option that bounds what all machines keep.
-    pub(crate) bound: &'static str,
+    /// The bounds on what a machine takes of its log.
+    pub(crate) bounds: &'static str,
     /// Lines about shards that fail: a log dir takes many of them with it.
     pub(crate) trouble: &'static LogLimit,
     /// How batches are compressed.
