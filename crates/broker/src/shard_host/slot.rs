@@ -217,7 +217,7 @@ impl<M: StateMachine> Slot<M> {
 
     /// Waits until it is decided what comes of the last batch of a shard that failed: what the log holds is known then.
     /// But not for longer than requests wait for the disk. The caller holds `loading`: only one waits.
-    pub(super) async fn settle(&self) -> Result<(), ErrorCode> {
+    pub(super) async fn await_last_outcome(&self) -> Result<(), ErrorCode> {
         let waiter = match &*self.state.lock() {
             SlotState::Failed { last: Some(last), .. } => Some(Arc::clone(&last.waiter)),
             _ => None,
