@@ -4,6 +4,7 @@
 //! Where there are several log dirs they write all of it. The only log dir is written to by those who serve clients, as long
 //! as its disk takes a write at once: to hand it over would cost each append a wake-up. When that disk begins to hang, the
 //! threads of the network wait that are at a write at that moment. Where there is only one such thread, it never writes.
+//! Nor does any of them write what groups record: it would hold the lock of a shard meanwhile, for which others wait.
 
 use std::io;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ impl<R> Release<R> {
     }
 
     /// Adds what another step releases.
-    fn join(&mut self, more: Self) {
+    pub(super) fn join(&mut self, more: Self) {
         join(&mut self.replies, more.replies, |(sender, _)| sender.is_closed());
         join(&mut self.notices, more.notices, oneshot::Sender::is_closed);
     }

@@ -57,7 +57,7 @@ pub(crate) trait StateMachine: fmt::Debug + Send + Sized + 'static {
     /// A step was made, which may still be lost: the place for what the server's log is told.
     fn on_step(&mut self, _world: &Self::World) {}
 
-    /// The records of the last step are in the log.
+    /// The records of the last step are in the log, or wait for it to be opened.
     fn on_appended(&mut self) {}
 
     /// Whether the part is out.

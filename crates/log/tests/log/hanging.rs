@@ -232,6 +232,22 @@ fn while_a_write_takes_long_others_leave_theirs() {
 }
 
 #[test]
+fn an_append_that_is_handed_over_waits_for_no_disk() {
+    let pair = Pair::new(Machine::with_journal());
+    let [_, hung] = without_journal(&pair);
+    pair.store.set_leaves(1, Leaves::WhileSlow);
+    pair.sim.fs.hang_device(Some(HUNG.as_ref()));
+    for _ in 0..2 {
+        pair.stage(&hung, "left").unwrap();
+        hung.leave_to_writer().unwrap();
+    }
+    assert_eq!(hung.watermarks().appended, Offset(1), "the writer has not come");
+    pair.sim.fs.hang_device(None);
+    pair.store.write_left(1, Duration::ZERO);
+    assert_eq!((hung.watermarks().appended, pair.store.write_cache().bytes()), (Offset(3), 0));
+}
+
+#[test]
 fn left_appends_that_cannot_be_written_are_lost_and_uncounted() {
     let pair = Pair::new(Machine::with_journal());
     let [_, log] = without_journal(&pair);
