@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_several_batches_is_one_append_while_every_segment_has_room_for_it() {
+    fn a_step_of_several_batches_is_one_append_where_it_fits() {
         let records: Vec<_> = (0..9).map(|index| record(index, 100_000)).collect();
         let appends = encode(&records, Compression::None, TimestampMs(5)).unwrap();
         assert_eq!((appends.len(), keys(&appends[0]).len()), (1, 2));
     }
 
     #[test]
-    fn a_large_step_becomes_several_appends_in_order_that_fit_into_any_segment() {
+    fn a_large_step_becomes_appends_in_order_that_fit_any_segment() {
         let records: Vec<_> = (0..100).map(|index| record(index, 100_000)).collect();
         let appends = encode(&records, Compression::None, TimestampMs(5)).unwrap();
         assert!(appends.len() >= 10 && appends.iter().all(|append| append.len() <= APPEND_BYTES));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_journal_takes_an_append_and_a_batch_of_the_largest_size_by_default() {
+    fn the_smallest_journal_takes_the_largest_append_and_batch() {
         let config = |bytes, alignment| {
             BrokerConfig::from_pairs([("journal.bytes", bytes), ("journal.alignment", alignment)])
         };

@@ -75,7 +75,7 @@ impl<M: StateMachine> ShardHost<M> {
         })
     }
 
-    /// What the machines share.
+    /// The state that the machines share.
     pub(crate) fn world(&self) -> &M::World {
         &self.world
     }
@@ -85,14 +85,14 @@ impl<M: StateMachine> ShardHost<M> {
         self.all_slots().len()
     }
 
-    /// What a request for this part would cost now, if its shard is loaded.
+    /// The cost of a request for this part now; 0 if its shard is not loaded.
     pub(crate) fn cost(&self, key: &str, cost: impl Fn(&M) -> usize) -> usize {
         let Some(slot) = self.slot_of(key) else { return 0 };
         slot.state.lock().loaded().map_or(0, |loaded| cost(&loaded.machine))
     }
 
-    /// Shows the shards that are loaded, in slices: between two of them whoever waits for the shard comes first. A look
-    /// answers where in the shard the next one goes on.
+    /// Shows the shards that are loaded, in slices: between two of them steps that wait for the shard's lock come first. A
+    /// look answers where in the shard the next one goes on.
     pub(crate) fn show_slices<P, T>(
         &self,
         look: impl Fn(&M, Option<P>) -> (T, Option<P>),

@@ -23,7 +23,7 @@ use super::unappended::Unappended;
 use crate::aside::waiting;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
-/// What acks of a shard's records ask for: all that their level does.
+/// The acks that a shard's records ask for: all that their level gives.
 const ACKS: Acks = Acks::All;
 
 /// A shard that is loaded, and the partition that it writes to.
@@ -233,7 +233,7 @@ impl<M: StateMachine> Slot<M> {
             self.state.lock().fail(self.options.clock.monotonic() + REST);
             return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         }
-        // Of what was lost nothing is left in memory.
+        // The shard that has lost records is not in memory any more.
         self.held.take_failure();
         Ok(())
     }

@@ -77,7 +77,7 @@ impl<R> Unappended<R> {
         }
     }
 
-    /// Drops all steps: whoever waits for them finds its sender gone.
+    /// Drops all steps: requests that wait for them find their senders gone.
     pub(super) fn clear(&self) {
         self.0.lock().steps.clear();
     }
