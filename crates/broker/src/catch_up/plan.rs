@@ -129,7 +129,7 @@ pub(crate) enum DirTurn {
     Awaited(usize),
     /// If it is its turn in this log dir at once: who has found something holds memory, and waits for nothing more.
     IfFree(usize),
-    /// The log dir hangs, and the fetch wants records of others, which must not wait for it.
+    /// The log dir's disk answers nothing, and the fetch wants records of others, which must not wait for it.
     LeftOut,
 }
 
@@ -162,7 +162,7 @@ pub(crate) enum TurnOf {
     This,
     /// That of others, who keep it for longer than this pass waits.
     Others,
-    /// Nobody's for this pass: the log dir hangs.
+    /// Nobody's for this pass: the log dir's disk answers nothing.
     Nobodys,
 }
 

@@ -295,6 +295,20 @@ fn stage_large(machine: &Machine, log: &PartitionLog) -> Result<Appended, Append
 }
 
 #[test]
+fn a_dir_stands_still_only_when_its_checkpoint_takes_very_long() {
+    let machine = with_small_cache(DurabilityLevel::AsyncAsync);
+    let checkpoint = || machine.store().checkpoint().unwrap();
+    let found = || (machine.store().dir_hangs(0), machine.store().dir_stands_still(0));
+    while_a_checkpoint_hangs(&machine, checkpoint, || {
+        machine.sim.clock.advance(Duration::from_secs(3));
+        assert_eq!(found(), (true, false));
+        machine.sim.clock.advance(Duration::from_secs(60));
+        assert_eq!(found(), (true, true));
+    });
+    assert_eq!(found(), (false, false));
+}
+
+#[test]
 fn a_checkpoint_that_takes_long_refuses_no_write() {
     let machine = with_small_cache(DurabilityLevel::AsyncAsync);
     let log = machine.log();
