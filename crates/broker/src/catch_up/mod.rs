@@ -171,7 +171,8 @@ impl CatchUp {
 
     /// The same for what must not be given up, however late its turn comes, and once it is done: nothing is waited for
     /// then. So what follows is done by the thread that has waited, which is one too many: the caller yields before it
-    /// does more.
+    /// does more. The wait for the turn ends with the caller: a connection that sends nothing for its idle time is
+    /// closed, and so is one whose answers hold memory that others wait for.
     pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,
