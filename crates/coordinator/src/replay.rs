@@ -1,9 +1,9 @@
 //! Replay: the records of a partition, in their order, become the groups again.
 //!
 //! Owns the effect of each record on the shard. A record that does not decode leaves the shard unchanged; records of
-//! foreign types, such as those of share groups, are passed over. The bounds on the numbers of groups and of offsets hold
-//! here, too, whichever program has written the log: records beyond them are left out. The bound on memory does not hold:
-//! it may have become smaller since the records were acked, and memory is only counted here.
+//! foreign types, such as those of share groups, are passed over. The bounds on the numbers of groups and of offsets
+//! hold here, too, whichever program has written the log: records beyond them are left out. The bound on memory does
+//! not hold: it may have become smaller since the records were acked, and memory is only counted here.
 
 use riverrun_protocol::DecodeError;
 use riverrun_protocol::offsets_topic::{GroupMetadataValue, Key};

@@ -15,10 +15,10 @@ const BATCH_BYTES: usize = 512 * 1024;
 /// `journal.bytes` have room for.
 const APPEND_BYTES: usize = 1024 * 1024;
 
-/// The appends of a step, with its records in their order. A step of an ordinary size is one append, and in the log as a
-/// whole or not at all. A larger one, such as a million offsets that go with their topic, is several, because none may be
-/// larger than a segment; if one fails, the log has a prefix of the step, as after a crash. Batches are stamped with the
-/// wall clock, as all that a log ages by.
+/// The appends of a step, with its records in their order. A step of an ordinary size is one append, and in the log as
+/// a whole or not at all. A larger one, such as a million offsets that go with their topic, is several, because none
+/// may be larger than a segment; if one fails, the log has a prefix of the step, as after a crash. Batches are stamped
+/// with the wall clock, as all that a log ages by.
 pub(super) fn encode_step(
     options: &HostOptions,
     records: &[ShardRecord],
@@ -29,10 +29,10 @@ pub(super) fn encode_step(
     encode(records, options.compression, options.clock.wall())
 }
 
-/// Makes an append of [`encode_step`]: `last` becomes the last one that the log has taken, and the partition tells how durable
-/// it is. Does not wait for the disk where the log is open, so that the shard's lock may be held: what goes to no journal
-/// is written by the writer of the log dir. Fails also if something was lost since the append before: the shard is ahead
-/// of its log then, however well this one went.
+/// Makes an append of [`encode_step`]: `last` becomes the last one that the log has taken, and the partition tells how
+/// durable it is. Does not wait for the disk where the log is open, so that the shard's lock may be held: what goes to
+/// no journal is written by the writer of the log dir. Fails also if something was lost since the append before: the
+/// shard is ahead of its log then, however well this one went.
 pub(super) fn append_encoded(
     options: &HostOptions,
     partition: &Partition,

@@ -1,8 +1,8 @@
 //! Whose turn it is with a part of a shard that is worked on outside of it, such as a group.
 //!
-//! Owns a line for each such part. The sources in it take turns, and so do the connections of a source: a connection with
-//! thousands of requests holds up another one for a single step. A line is bounded, and a source has a share of it. A
-//! request that leaves a line lets the next one on. A part that no request is at has no line.
+//! Owns a line for each such part. The sources in it take turns, and so do the connections of a source: a connection
+//! with thousands of requests holds up another one for a single step. A line is bounded, and a source has a share of
+//! it. A request that leaves a line lets the next one on. A part that no request is at has no line.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

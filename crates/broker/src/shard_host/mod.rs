@@ -91,8 +91,8 @@ impl<M: StateMachine> ShardHost<M> {
         slot.state.lock().loaded().map_or(0, |loaded| cost(&loaded.machine))
     }
 
-    /// Shows the shards that are loaded, in slices: between two of them steps that wait for the shard's lock come first. A
-    /// look answers where in the shard the next one goes on.
+    /// Shows the shards that are loaded, in slices: between two of them steps that wait for the shard's lock come
+    /// first. A look answers where in the shard the next one goes on.
     pub(crate) fn show_slices<P, T>(
         &self,
         look: impl Fn(&M, Option<P>) -> (T, Option<P>),

@@ -1,9 +1,9 @@
 //! Steps of a shard whose records wait until its log is open.
 //!
-//! A log is closed while it is idle, and to open it may take as long as its disk does. So a step under the shard's lock opens
-//! nothing: where the log is closed, its records are left here, in the order of the steps, and a thread that may block opens
-//! the log and appends them. Steps behind them wait here, too. Where the log cannot be opened, the shard is ahead of it, and
-//! is discarded.
+//! A log is closed while it is idle, and to open it may take as long as its disk does. So a step under the shard's lock
+//! opens nothing: where the log is closed, its records are left here, in the order of the steps, and a thread that may
+//! block opens the log and appends them. Steps behind them wait here, too. Where the log cannot be opened, the shard is
+//! ahead of it, and is discarded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -180,8 +180,8 @@ impl PartitionLog {
         self.leave_staged_if(LogDir::leaves_now)
     }
 
-    /// As [`Self::leave_staged`], for threads that hold a lock that others wait for: does not wait for any disk that has
-    /// a writer.
+    /// As [`Self::leave_staged`], for threads that hold a lock that others wait for: does not wait for any disk that
+    /// has a writer.
     pub fn leave_to_writer(&self) -> Result<(), LogError> {
         self.leave_staged_if(LogDir::may_leave)
     }

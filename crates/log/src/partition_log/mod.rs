@@ -506,7 +506,8 @@ impl PartitionLog {
         self.dir.persist(self.id, change, || self.is_deleted())
     }
 
-    /// Closes the log if it is open, the checkpoint has everything of it, and it is not in use right now. Does not wait.
+    /// Closes the log if it is open, the checkpoint has everything of it, and it is not in use right now. Does not
+    /// wait.
     pub(crate) fn close_if_unused(&self) -> bool {
         let Some(mut state) = self.state.try_write() else { return false };
         // Each user of an open log holds a reference to it.
