@@ -116,8 +116,8 @@ impl<'a> Reading<'a> {
         let by_log_dir = self.by_log_dir();
         let has_others = by_log_dir.len() > 1;
         for (log_dir, places) in by_log_dir {
-            let hangs = |log_dir| self.broker.logs.dir_hangs(log_dir);
-            let holds_up_others = has_others && log_dir.is_some_and(hangs);
+            let stands_still = |log_dir| self.broker.logs.dir_stands_still(log_dir);
+            let holds_up_others = has_others && log_dir.is_some_and(stands_still);
             match DirTurn::of(DirFacts { log_dir, has_found: self.bytes > 0, holds_up_others }) {
                 DirTurn::NotNeeded => self.read(places, TurnOf::This),
                 DirTurn::LeftOut => self.read(places, TurnOf::Nobodys),

@@ -3,7 +3,8 @@
 //!
 //! With several log dirs they write all of these records. With a single one the threads of the network write, as long as its
 //! disk takes a write at once, because handing a write over would cost each append a wake-up. When that disk begins to hang,
-//! the threads that are at a write at that moment wait. A single thread of the network never writes.
+//! the threads that are at a write at that moment wait. A single thread of the network never writes. Nor does any of them write
+//! records of groups: it would hold the lock of a shard meanwhile, for which others wait.
 
 use std::io;
 use std::sync::Arc;

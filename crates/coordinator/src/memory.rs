@@ -78,11 +78,6 @@ impl GroupMemory {
         self.max_bytes
     }
 
-    /// Whether all of it is taken.
-    pub(crate) fn is_full(&self) -> bool {
-        self.held_bytes() >= self.max_bytes
-    }
-
     /// Bytes that all groups take.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
@@ -186,6 +181,7 @@ impl Share {
     }
 
     /// The memory that it is a share of.
+    #[cfg(test)]
     pub(crate) fn memory(&self) -> &GroupMemory {
         &self.memory
     }

@@ -173,7 +173,7 @@ impl Shard {
         self.note_protocol(group_id, before.protocol(), why);
     }
 
-    /// Serves a JoinGroup to a live KIP-848 group.
+    /// Serves a JoinGroup to a live KIP-848 group. One that is refused leaves no records.
     pub(crate) fn join_consumer_group(
         &mut self,
         context: &RequestContext<'_>,
@@ -196,12 +196,12 @@ impl Shard {
         let config = &*self.config.of_group(group_id);
         let given = Given { now: context.now, topics, config, room };
         let mut recorder = Recorder::new(group_id);
-        let reply = match group.join_classic(context, request, given, &mut recorder) {
-            Ok(response) => GroupResponse::JoinGroup(response),
-            Err((member_id, error)) => refused(&member_id, error),
+        let (reply, records) = match group.join_classic(context, request, given, &mut recorder) {
+            Ok(response) => (GroupResponse::JoinGroup(response), recorder.into_records()),
+            Err((member_id, error)) => (refused(&member_id, error), Vec::new()),
         };
         self.finish(group_id);
-        Step { records: recorder.into_records(), ..Step::reply(context.token, reply) }
+        Step { records, ..Step::reply(context.token, reply) }
     }
 
     /// Handles the case that the group's last member of the consumer protocol is a static one that starts again as a

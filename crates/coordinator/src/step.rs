@@ -22,7 +22,7 @@ pub struct ReplyToken(pub u64);
 pub struct RequestContext<'a> {
     /// The clocks at arrival.
     pub now: Now,
-    /// Where the reply goes.
+    /// The address of the reply.
     pub token: ReplyToken,
     /// The request header's client id, empty if there was none.
     pub client_id: &'a str,

@@ -85,8 +85,8 @@ pub use error::{AppendError, LogError, ReadError};
 pub use log_dir::{DirWork, Leaves};
 pub use options::StoreOptions;
 pub use partition_log::{
-    AppendOptions, Appended, Chunk, CompactOptions, KnownPartition, LogObserver, PartitionLog, Patience,
-    ProducedBatch, ReadSlice, Retained, TimeSearch,
+    AppendOptions, Appended, Chunk, CompactOptions, KeptOpen, KnownPartition, LogObserver, PartitionLog,
+    Patience, ProducedBatch, ReadSlice, Retained, TimeSearch,
 };
 pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
 pub use store::{Closed, JournalMark, LogStore, Place, RecoveryReport};

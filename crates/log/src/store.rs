@@ -445,6 +445,12 @@ impl LogStore {
         self.dirs[dir_index].dir.hangs()
     }
 
+    /// Whether the disk of log dir `dir_index` answers nothing: unlike for [`Self::dir_hangs`], a checkpoint that takes
+    /// long is no sign of it until it takes much longer, because the disk is read meanwhile. Does not wait.
+    pub fn dir_stands_still(&self, dir_index: usize) -> bool {
+        self.dirs[dir_index].dir.stands_still()
+    }
+
     /// A writer calls [`Self::write_left`] for log dir `dir_index` again and again from now on:
     /// [`PartitionLog::leave_staged`] leaves batches to it, as `leaves` says.
     pub fn set_leaves(&self, dir_index: usize, leaves: Leaves) {

@@ -9,6 +9,7 @@ use riverrun_log::LogError;
 use riverrun_types::PartitionId;
 
 use super::Broker;
+use crate::groups::BOUNDS;
 use crate::health::{Code, Finding, Health, Object};
 use crate::metadata::{ClusterImage, Topic};
 use crate::topic_names::OFFSETS_TOPIC;
@@ -310,7 +311,7 @@ fn topics_set_aside(paths: &[PathBuf]) -> Option<String> {
 fn groups_cut((shard, records): (usize, u64)) -> Finding {
     let text = format!(
         "{records} records in partition {shard} of {OFFSETS_TOPIC} are left out: groups would exceed their bounds \
-         (groups.memory.max.bytes)"
+         ({BOUNDS})"
     );
     Finding::critical(Code::GroupsCut, groups_of(shard), text)
 }

@@ -170,7 +170,9 @@ impl CatchUp {
     }
 
     /// The same for a read that must not be given up, however late its turn comes, and without a wait after it. So the thread
-    /// that has waited, which is one too many, goes on with the task: the caller yields before it does more.
+    /// that has waited, which is one too many, goes on with the task: the caller yields before it does more. The wait for the
+    /// turn ends with the caller: a connection that sends nothing for its idle time is closed, and so is one whose answers hold
+    /// memory that others wait for.
     pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,

@@ -129,7 +129,7 @@ pub(crate) enum DirTurn {
     Awaited(usize),
     /// The turn of this log dir, if it is free: a pass that has found records holds memory, and waits for nothing more.
     IfFree(usize),
-    /// The log dir hangs, and the fetch wants records of others, which must not wait for it.
+    /// The log dir's disk answers nothing, and the fetch wants records of others, which must not wait for it.
     LeftOut,
 }
 
@@ -162,7 +162,7 @@ pub(crate) enum TurnOf {
     This,
     /// Other passes, which keep it for longer than this one waits.
     Others,
-    /// No turn is given out to this pass: the log dir hangs.
+    /// No turn is given out to this pass: the log dir's disk answers nothing.
     Nobodys,
 }
 

@@ -53,7 +53,8 @@ options! {
     /// holds for all groups together that clients of one address (or one /64 of IPv6) were the last to make grow since the
     /// start; groups of up to 16 KiB go on until these hold as much as is left. The last eighth is for addresses that hold
     /// little in all: a 1024th of the whole, 16 KiB at least. A request that would need more is told to try again later, and
-    /// groups that are there go on. While requests are refused, `/health` and the log name the addresses that hold most.
+    /// groups that are there go on. While requests are refused, `/health` and the log name the addresses that hold most. A
+    /// start takes all that the log has, although that may be more.
     groups_memory_max_bytes: usize = "groups.memory.max.bytes", Long(1_048_576, i64::MAX), Some("268435456");
     /// Bytes of the metadata that may go with one committed offset.
     offset_metadata_max_bytes: usize = "offset.metadata.max.bytes", Int(0, i32::MAX), Some("4096");

@@ -391,7 +391,7 @@ impl Charge {
 
     /// The frame is whole. It keeps its bytes, and those that it overdrew are nobody else's until it ends: there is never
     /// more than one such frame in a lane.
-    pub(crate) fn settle(&mut self, share: &Arc<Share>) {
+    pub(crate) fn become_whole(&mut self, share: &Arc<Share>) {
         self.count_whole(share);
         self.end_arrival(self.overdrawn_bytes == 0);
         self.budget.tell_released();
@@ -516,7 +516,7 @@ mod tests {
     fn frames_of_a_source_with_its_share_wait_and_delay_no_others() {
         let budget = budget();
         let mut whole = arrived(&budget, 9 * MIB, 2 * MIB);
-        whole.settle(&budget.share(Source::SOME));
+        whole.become_whole(&budget.share(Source::SOME));
         let _more = budget.try_charge(5 * MIB).expect("free");
         let (mut spent, mut other) = (waiting(&budget, MIB), waiting_of(&budget, [192, 0, 2, 1], false));
         assert!(!has_been_granted(&mut spent), "it does not overdraw either");
@@ -590,7 +590,7 @@ mod tests {
         let whole = budget.try_charge(2 * MIB).expect("the rest is for requests that are whole");
         assert!(budget.try_charge(1).is_none());
         drop(whole);
-        ordinary[0].settle(&budget.share(Source::SOME));
+        ordinary[0].become_whole(&budget.share(Source::SOME));
         assert_eq!(budget.used_bytes(), 6 * MIB, "a frame that is whole is held like any request");
         assert!(budget.arriving(MIB, SENDER).try_grow(MIB));
         drop((ordinary, huge));
@@ -678,7 +678,7 @@ mod tests {
         assert!(!first.grow(2 * MIB, 8 * MIB) && has_been_granted(&mut first));
         assert!(first.try_grow(6 * MIB), "it goes on to overdraw");
         assert_eq!((first.bytes(), budget.used_bytes(), budget.held_bytes()), (9 * MIB, 2 * MIB, 10 * MIB));
-        first.settle(&budget.share(Source::SOME));
+        first.become_whole(&budget.share(Source::SOME));
         assert!(budget.try_charge(6 * MIB).is_some(), "what is overdrawn stands in nobody's way");
         assert!(!second.grow(2 * MIB, 8 * MIB));
         assert!(!has_been_granted(&mut second), "one at a time, until its memory is free");
@@ -748,7 +748,7 @@ mod tests {
         let mut parked = waiting(&budget, 9 * MIB);
         assert!(has_been_granted(&mut parked));
         let mut next = waiting(&budget, 9 * MIB);
-        parked.settle(&budget.share(Source::SOME));
+        parked.become_whole(&budget.share(Source::SOME));
         assert!(!has_been_granted(&mut next));
         parked.resize(100);
         assert!(has_been_granted(&mut next));

@@ -38,6 +38,9 @@ use crate::topic_names::OFFSETS_TOPIC;
 
 pub(crate) use check::NotOfGroups;
 
+/// The bounds on what a load takes: `GroupConfig::groups_max` and `GroupConfig::group_offsets_max`.
+pub(crate) const BOUNDS: &str = "10,000 groups in a partition, 1,000,000 offsets of a group";
+
 /// A request that its group's shard has taken, and whose reply may come with a later step.
 pub(crate) type Begun = crate::shard_host::Begun<Shard>;
 
@@ -54,7 +57,7 @@ impl Groups {
             what: "groups",
             records: "group records",
             topic: OFFSETS_TOPIC,
-            bound: "groups.memory.max.bytes",
+            bounds: BOUNDS,
             trouble: &GROUP_TROUBLE,
             compression: codec(config),
             stuck_after: Duration::from_millis(config.groups.offsets_commit_timeout_ms),

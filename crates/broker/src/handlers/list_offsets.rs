@@ -146,7 +146,7 @@ impl Listing<'_> {
         while let Some(question) = questions.get(answers.len())
             && self.searched_dir(*question) == Some(log_dir)
         {
-            if self.hangs(log_dir) {
+            if self.holds_up_others(log_dir) {
                 under_way = None;
                 let refused = Err(ErrorCode::KAFKA_STORAGE_ERROR);
                 answers.push(response(question.asked.partition_index, refused));
@@ -188,9 +188,9 @@ impl Listing<'_> {
         }
     }
 
-    /// Whether a log dir hangs while there are others, whose requests it must not hold up.
-    fn hangs(&self, log_dir: usize) -> bool {
-        self.broker.logs.dir_count() > 1 && self.broker.logs.dir_hangs(log_dir)
+    /// Whether a log dir's disk answers nothing while there are others, whose requests it must not hold up.
+    fn holds_up_others(&self, log_dir: usize) -> bool {
+        self.broker.logs.dir_count() > 1 && self.broker.logs.dir_stands_still(log_dir)
     }
 
     /// The log dir whose segments a question has to search; none if it needs no search.

@@ -244,7 +244,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     fn note_answered(&mut self, outcome: Outcome) {
-        self.settle(outcome);
+        self.take_outcome(outcome);
         self.renew_leaving();
     }
 
@@ -340,7 +340,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
         let staged = self.dispatch.stage(&mut Context::from_waker(&waker), &self.info, frame, charge);
         match staged {
-            Staged::Done(outcome) if self.pipeline.is_empty() => self.settle(outcome),
+            Staged::Done(outcome) if self.pipeline.is_empty() => self.take_outcome(outcome),
             Staged::Done(outcome) => self.pipeline.push_done(outcome, reserved),
             Staged::Waits(response) => self.pipeline.push(response, reserved),
             Staged::Records(records) => {
@@ -357,12 +357,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             && !self.pipeline.is_empty()
             && let Some(outcome) = self.pipeline.next_ready().await
         {
-            self.settle(outcome);
+            self.take_outcome(outcome);
         }
     }
 
     /// Takes the outcome whose turn it is.
-    fn settle(&mut self, outcome: Outcome) {
+    fn take_outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Respond(frame) => self.enqueue(frame),
             Outcome::Silent => {}
@@ -374,7 +374,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         if self.pipeline.charge(&mut frame) {
             self.outbox.push(frame);
         } else {
-            self.settle(not_kept(frame.memory_bytes));
+            self.take_outcome(not_kept(frame.memory_bytes));
         }
     }
 
@@ -480,7 +480,7 @@ impl<D: Dispatch> Connection<'_, D> {
                 biased;
                 leave = &mut leave => return Ok(leave),
                 Some(outcome) = self.pipeline.next(), if self.refused.is_none() && !self.pipeline.is_empty() => {
-                    self.settle(outcome);
+                    self.take_outcome(outcome);
                 }
                 () = sleep(LOOK_PERIOD) => {
                     if self.transport.has_left().await {
@@ -520,7 +520,7 @@ impl<D: Dispatch> Connection<'_, D> {
                 () = self.reader.granted(), if self.reader.is_in_line() => self.reader.note_granted(),
                 () = self.account.evicted() => return Err(Closed::InTheWay),
                 Some(outcome) = self.pipeline.next(), if self.refused.is_none() && !self.pipeline.is_empty() => {
-                    self.settle(outcome);
+                    self.take_outcome(outcome);
                 }
                 () = sleep_until(judge_at.map_or(look_at, |at| at.min(look_at)).min(share_until)) => {
                     self.reader.judge()?;

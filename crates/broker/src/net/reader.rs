@@ -130,7 +130,7 @@ impl Reader {
     /// The memory of the next frame, which is whole, if it is a large one. From now on it counts for this share.
     pub(super) fn take_charge(&mut self, share: &Arc<Share>) -> Option<Charge> {
         let mut charge = self.large.charge.take()?;
-        charge.settle(share);
+        charge.become_whole(share);
         self.large.is_proven = true;
         Some(charge)
     }

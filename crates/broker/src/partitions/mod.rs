@@ -90,6 +90,12 @@ impl Partition {
         self.log.leave_staged()
     }
 
+    /// As [`Self::write_staged`], for a caller that holds a lock which others wait for: where the log dir has a writer,
+    /// that one writes.
+    pub(crate) fn leave_to_writer(&self) -> Result<(), LogError> {
+        self.log.leave_to_writer()
+    }
+
     /// The outcome of a staged batch; `None`: it is not decided yet.
     pub(crate) fn outcome(&self, staged: Appended, acks: Acks) -> Option<Result<(), NotDurable>> {
         self.judge()(staged, acks)

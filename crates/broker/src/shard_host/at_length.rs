@@ -5,6 +5,8 @@
 //! time, before it is taken back. Requests for the part wait meanwhile in its [line](super::line). Guarantees that a part
 //! is back, or its shard is loaded again, before anybody is answered; a client that goes away interrupts nothing.
 
+use std::sync::Arc;
+
 use riverrun_coordinator::{Now, STEP_COST_MAX};
 use riverrun_log::AppendError;
 use riverrun_protocol::ErrorCode;
@@ -16,11 +18,11 @@ use super::slot::{Loaded, Slot, SlotState};
 use super::{ShardHost, batches};
 use crate::aside::{waiting, without_the_thread};
 
-/// What a step is for: a part of its shard, a sender, and the cost of the step.
+/// The part of its shard that a step works on, its sender, and its cost.
 pub(crate) struct Work<'a, C> {
     pub(crate) asker: Asker,
     pub(crate) key: &'a str,
-    /// What it costs, as [`STEP_COST_MAX`] counts.
+    /// Its cost, as [`STEP_COST_MAX`] counts.
     pub(crate) cost: C,
 }
 
@@ -71,7 +73,7 @@ impl<M: StateMachine> ShardHost<M> {
     /// A step on a part that is lent, up to its return.
     fn step_at_length(
         &self,
-        slot: &Slot<M>,
+        slot: &Arc<Slot<M>>,
         out: Out<M::Lent>,
         notice: Option<oneshot::Sender<()>>,
         run: impl FnOnce(&mut M, Now) -> Step<M::Response>,
@@ -98,21 +100,21 @@ impl<M: StateMachine> ShardHost<M> {
     }
 
     /// Appends the records of a step, with the shard's lock for one append at a time.
-    fn append_in_pieces(&self, slot: &Slot<M>, load: u64, records: &[ShardRecord]) -> Result<(), ErrorCode> {
-        if records.is_empty() {
-            return Ok(());
-        }
+    fn append_in_pieces(
+        &self,
+        slot: &Arc<Slot<M>>,
+        load: u64,
+        records: &[ShardRecord],
+    ) -> Result<(), ErrorCode> {
         let encoded = batches::encode_step(&self.options, records);
         let appends = encoded.map_err(|error| self.fail_append(slot, load, &error.into()))?;
         for bytes in appends {
             let mut state = slot.state();
             let loaded = loaded_by(&mut state, load)?;
-            let appended =
-                batches::append_encoded(&self.options, &loaded.partition, &bytes, &mut loaded.last);
+            let appended = self.append(slot, loaded, vec![bytes]);
             drop(state);
             appended.map_err(|error| self.fail_append(slot, load, &error))?;
         }
-        slot.note_appended();
         Ok(())
     }
 

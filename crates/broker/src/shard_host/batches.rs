@@ -15,36 +15,24 @@ const BATCH_BYTES: usize = 512 * 1024;
 /// `journal.bytes` have room for.
 const APPEND_BYTES: usize = 1024 * 1024;
 
-/// Appends the records in their order. A step of an ordinary size is one append, and in the log as a whole or not at
-/// all. A larger one, such as a million offsets that go with their topic, is several, because none may be larger than
-/// a segment; if one fails, what is in the log is a prefix of the step, as after a crash. Batches are stamped with the
-/// wall clock, as all that a log ages by. How durable they are yet is the partition's to say: `last` becomes the last
-/// append that the log has taken.
-pub(super) fn append(
-    options: &HostOptions,
-    partition: &Partition,
-    records: &[ShardRecord],
-    last: &mut Option<Appended>,
-) -> Result<(), AppendError> {
-    if records.is_empty() {
-        return Ok(());
-    }
-    for bytes in encode_step(options, records)? {
-        append_encoded(options, partition, &bytes, last)?;
-    }
-    Ok(())
-}
-
-/// What [`append`] appends, an append each.
+/// The appends of a step, with its records in their order. A step of an ordinary size is one append, and in the log as
+/// a whole or not at all. A larger one, such as a million offsets that go with their topic, is several, because none
+/// may be larger than a segment; if one fails, the log has a prefix of the step, as after a crash. Batches are stamped
+/// with the wall clock, as all that a log ages by.
 pub(super) fn encode_step(
     options: &HostOptions,
     records: &[ShardRecord],
 ) -> Result<Vec<Vec<u8>>, BatchError> {
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
     encode(records, options.compression, options.clock.wall())
 }
 
-/// Appends what [`encode_step`] has made. Fails also if something was lost since the append before: the shard is ahead of
-/// its log then, however well this one went.
+/// Makes an append of [`encode_step`]: `last` becomes the last one that the log has taken, and the partition tells how
+/// durable it is. Does not wait for the disk where the log is open, so that the shard's lock may be held: what goes to
+/// no journal is written by the writer of the log dir. Fails also if something was lost since the append before: the
+/// shard is ahead of its log then, however well this one went.
 pub(super) fn append_encoded(
     options: &HostOptions,
     partition: &Partition,
@@ -53,7 +41,7 @@ pub(super) fn append_encoded(
 ) -> Result<(), AppendError> {
     let terms = AppendOptions { origin: AppendOrigin::Coordinator, now: options.clock.wall() };
     let appended = partition.append(BytesMut::from(bytes), terms)?;
-    partition.write_staged()?;
+    partition.leave_to_writer()?;
     let before = last.replace(appended);
     // Nobody may have waited for what was lost, and what waits for `last` would not hear of it.
     if before.is_some_and(|before| before.loss_count != appended.loss_count) {
@@ -116,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_several_batches_is_one_append_while_every_segment_has_room_for_it() {
+    fn a_step_of_several_batches_is_one_append_where_it_fits() {
         let records: Vec<_> = (0..9).map(|index| record(index, 100_000)).collect();
         let appends = encode(&records, Compression::None, TimestampMs(5)).unwrap();
         assert_eq!((appends.len(), keys(&appends[0]).len()), (1, 2));
     }
 
     #[test]
-    fn a_large_step_becomes_several_appends_in_order_that_fit_into_any_segment() {
+    fn a_large_step_becomes_appends_in_order_that_fit_any_segment() {
         let records: Vec<_> = (0..100).map(|index| record(index, 100_000)).collect();
         let appends = encode(&records, Compression::None, TimestampMs(5)).unwrap();
         assert!(appends.len() >= 10 && appends.iter().all(|append| append.len() <= APPEND_BYTES));
@@ -132,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_journal_takes_an_append_and_a_batch_of_the_largest_size_by_default() {
+    fn the_smallest_journal_takes_the_largest_append_and_batch() {
         let config = |bytes, alignment| {
             BrokerConfig::from_pairs([("journal.bytes", bytes), ("journal.alignment", alignment)])
         };

@@ -30,12 +30,12 @@ pub(super) struct Waiting<R> {
     pub(super) reply: oneshot::Sender<R>,
 }
 
-/// What goes out when a step is durable.
+/// The replies and notices of steps, which go out when these are durable.
 #[derive(Debug)]
 pub(super) struct Release<R> {
-    /// Replies, and who gets them.
+    /// Replies, each with its way to the request.
     pub(super) replies: Vec<(oneshot::Sender<R>, R)>,
-    /// Those who only want to know that it is.
+    /// Requests that only wait for the step to be durable.
     pub(super) notices: Vec<oneshot::Sender<()>>,
 }
 
@@ -51,7 +51,7 @@ impl<R> Release<R> {
     }
 
     /// Adds what another step releases.
-    fn join(&mut self, more: Self) {
+    pub(super) fn join(&mut self, more: Self) {
         join(&mut self.replies, more.replies, |(sender, _)| sender.is_closed());
         join(&mut self.notices, more.notices, oneshot::Sender::is_closed);
     }
@@ -95,7 +95,7 @@ struct Steps<R> {
     next_ticket: u64,
 }
 
-/// What a step releases, and since when it waits.
+/// The release of a step, and since when it waits.
 #[derive(Debug)]
 struct HeldStep<R> {
     ticket: u64,
@@ -155,7 +155,7 @@ impl<R: fmt::Debug + Send> Acknowledge for Held<R> {
     fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>) {
         let mut steps = self.steps.lock();
         if outcome == Err(NotDurable) {
-            // Whoever waits finds its sender gone, here and among those who wait for a step to come.
+            // Requests find their sender gone: those that wait here, and those that wait for a later step.
             self.has_failed.store(true, Ordering::Release);
             steps.waiting.clear();
             drop(steps);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_same_batch_is_held_in_one_place_and_who_gave_up_in_none() {
+    fn requests_for_the_same_batch_are_held_as_one_until_given_up() {
         let held = Held::new(0, Parked::<()>::default());
         let (ticket, mut first) = notice(&held, 1);
         let mut others = Vec::new();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_room_for_more_steps_while_the_log_takes_some_or_few_are_held() {
+    async fn steps_have_room_while_the_log_takes_some_or_few_are_held() {
         let (held, time) = (Held::new(0, Parked::<()>::default()), Duration::from_secs(5));
         let many = i64::try_from(HELD_STEPS_MAX).expect("few");
         let mut tickets = (0..many).map(|last| notice(&held, last).0);

@@ -1,8 +1,8 @@
 //! Whose turn it is with a part of a shard that is worked on outside of it, such as a group.
 //!
-//! Owns a line for each such part. The sources in it take turns, and so do the connections of a source: whoever asks
-//! thousands of times holds up another one for a single step. A line is bounded, and a source has a share of it. Whoever
-//! leaves a line lets the next one on. A part that nobody is at has no line.
+//! Owns a line for each such part. The sources in it take turns, and so do the connections of a source: a connection
+//! with thousands of requests holds up another one for a single step. A line is bounded, and a source has a share of
+//! it. A request that leaves a line lets the next one on. A part that no request is at has no line.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -227,7 +227,7 @@ impl Lines {
 
 impl Place {
     async fn turn(mut self) -> Pass {
-        // It comes: whoever is at the part lets the next one on, and this one has not left.
+        // It comes: the request that is at the part lets the next one on, and this one has not left.
         let _ = (&mut self.turn).await;
         if let Some(line) = self.lines.lock().get_mut(&self.key) {
             line.is_handed_on = false;

@@ -35,7 +35,7 @@ impl<M: StateMachine> ShardHost<M> {
             if slot.is_loaded()? {
                 return Ok(());
             }
-            slot.settle().await?;
+            slot.await_last_outcome().await?;
         }
         let _turn = self.turns.acquire().await;
         self.load(index).await
@@ -57,7 +57,7 @@ impl<M: StateMachine> ShardHost<M> {
         if slot.is_loaded()? {
             return Ok(());
         }
-        slot.settle().await?;
+        slot.await_last_outcome().await?;
         let host = Arc::clone(self);
         let loaded = tokio::task::spawn_blocking(move || replay::load(&host.options, &host.world, index))
             .await

@@ -1,4 +1,4 @@
-//! What a host asks of a state machine, and of the topic that its shards lie in.
+//! The interface of a host to its state machine, and to the topic that the machine's shards lie in.
 //!
 //! Owns the contract: a machine changes in steps, and a [`Step`] is applied already when the host gets it. The host appends
 //! its records, and sends its replies once they are durable. Replaying the records of a shard into a new machine gives the
@@ -22,7 +22,7 @@ use crate::partitions::Partition;
 
 /// One shard's state.
 pub(crate) trait StateMachine: fmt::Debug + Send + Sized + 'static {
-    /// What the machines of a host share, and what they see of the server.
+    /// The state that the machines of a host share, and their view of the server.
     type World: ShardTopic;
     /// The body of a reply.
     type Response: fmt::Debug + Send + 'static;
@@ -57,7 +57,7 @@ pub(crate) trait StateMachine: fmt::Debug + Send + Sized + 'static {
     /// A step was made, which may still be lost: the place for what the server's log is told.
     fn on_step(&mut self, _world: &Self::World) {}
 
-    /// The records of the last step are in the log.
+    /// The records of the last step are in the log, or wait for it to be opened.
     fn on_appended(&mut self) {}
 
     /// Whether the part is out.
@@ -70,7 +70,7 @@ pub(crate) trait StateMachine: fmt::Debug + Send + Sized + 'static {
         None
     }
 
-    /// What a step costs that looks at all of a part.
+    /// The cost of a step that looks at all of a part.
     fn cost_of_all(&self, _key: &str) -> usize {
         0
     }
@@ -137,7 +137,7 @@ pub(crate) struct Reply<R> {
     pub(crate) body: R,
 }
 
-/// What one input of a machine led to.
+/// The result of one input of a machine.
 #[derive(Debug)]
 #[must_use = "a step's records must be appended and its replies sent"]
 pub(crate) struct Step<R> {
@@ -160,16 +160,16 @@ impl<R> Default for Step<R> {
     }
 }
 
-/// How a host works, and what it calls that which it hosts where people read of it.
+/// How a host works, and the names that its texts use for the things that it hosts.
 pub(crate) struct HostOptions {
-    /// What the machines keep, in the plural.
+    /// The name of the things that the machines keep, in the plural.
     pub(crate) what: &'static str,
-    /// The same of their records.
+    /// The name of their records.
     pub(crate) records: &'static str,
     /// The topic's name.
     pub(crate) topic: &'static str,
-    /// The option that bounds what all machines keep.
-    pub(crate) bound: &'static str,
+    /// The bounds on what a machine takes of its log.
+    pub(crate) bounds: &'static str,
     /// Lines about shards that fail: a log dir takes many of them with it.
     pub(crate) trouble: &'static LogLimit,
     /// How batches are compressed.

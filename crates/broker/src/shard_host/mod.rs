@@ -22,9 +22,10 @@ mod requests;
 mod rest;
 mod slot;
 mod timer;
+mod unappended;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::MutexGuard;
 use riverrun_coordinator::Now;
@@ -49,6 +50,7 @@ const READS_MAX: usize = 4;
 /// asked for.
 #[derive(Debug)]
 pub(crate) struct ShardHost<M: StateMachine> {
+    this: Weak<Self>,
     options: Arc<HostOptions>,
     world: M::World,
     slots: OnceLock<Vec<Arc<Slot<M>>>>,
@@ -61,7 +63,8 @@ pub(crate) struct ShardHost<M: StateMachine> {
 
 impl<M: StateMachine> ShardHost<M> {
     pub(crate) fn new(options: HostOptions, world: M::World) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             options: Arc::new(options),
             world,
             slots: OnceLock::new(),
@@ -72,7 +75,7 @@ impl<M: StateMachine> ShardHost<M> {
         })
     }
 
-    /// What the machines share.
+    /// The state that the machines share.
     pub(crate) fn world(&self) -> &M::World {
         &self.world
     }
@@ -82,14 +85,14 @@ impl<M: StateMachine> ShardHost<M> {
         self.all_slots().len()
     }
 
-    /// What a request for this part would cost now, if its shard is loaded.
+    /// The cost of a request for this part now; 0 if its shard is not loaded.
     pub(crate) fn cost(&self, key: &str, cost: impl Fn(&M) -> usize) -> usize {
         let Some(slot) = self.slot_of(key) else { return 0 };
         slot.state.lock().loaded().map_or(0, |loaded| cost(&loaded.machine))
     }
 
-    /// Shows the shards that are loaded, in slices: between two of them whoever waits for the shard comes first. A look
-    /// answers where in the shard the next one goes on.
+    /// Shows the shards that are loaded, in slices: between two of them steps that wait for the shard's lock come
+    /// first. A look answers where in the shard the next one goes on.
     pub(crate) fn show_slices<P, T>(
         &self,
         look: impl Fn(&M, Option<P>) -> (T, Option<P>),
@@ -135,7 +138,7 @@ impl<M: StateMachine> ShardHost<M> {
 
     /// One step of a shard: state changes, records go to the log, replies and the notice go out when they are durable, and
     /// the timer learns of the next deadline. All under the shard's lock, so that records and replies keep the order of
-    /// the steps.
+    /// the steps; and without a wait for the disk, so that nobody waits for it who wants the lock.
     pub(crate) fn step(
         &self,
         index: usize,
@@ -148,7 +151,7 @@ impl<M: StateMachine> ShardHost<M> {
 
     fn step_on(
         &self,
-        slot: &Slot<M>,
+        slot: &Arc<Slot<M>>,
         state: &mut SlotState<M>,
         notice: Option<oneshot::Sender<()>>,
         run: impl FnOnce(&mut M, Now) -> Step<M::Response>,
@@ -156,18 +159,15 @@ impl<M: StateMachine> ShardHost<M> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.machine, self.options.now());
         loaded.machine.on_step(&self.world);
-        if let Err(error) = batches::append(&self.options, &loaded.partition, &step.records, &mut loaded.last)
-        {
+        let appends = batches::encode_step(&self.options, &step.records).map_err(AppendError::from);
+        if let Err(error) = appends.and_then(|appends| self.append(slot, loaded, appends)) {
             return Err(self.discard(slot, state, &error));
-        }
-        if !step.records.is_empty() {
-            slot.note_appended();
         }
         self.end_step(slot, loaded, step.replies, notice);
         Ok(())
     }
 
-    /// The end of a step whose records the log has taken.
+    /// The end of a step whose records the log has taken, or that wait for it to be opened.
     fn end_step(
         &self,
         slot: &Slot<M>,

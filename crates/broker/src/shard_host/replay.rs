@@ -53,7 +53,7 @@ impl Skipped {
     }
 
     fn tell(&self, options: &HostOptions, shard: usize) {
-        let HostOptions { what, topic, bound, .. } = options;
+        let HostOptions { what, topic, bounds, .. } = options;
         if let Some((offset, error)) = &self.first {
             let (offset, records) = (offset.0, self.passed_over);
             tracing::warn!(shard, records, offset, %error, "records in {topic} are passed over; the first is at this offset");
@@ -63,7 +63,7 @@ impl Skipped {
             tracing::error!(
                 shard,
                 records,
-                "records in {topic} are left out: {what} would exceed their bounds ({bound})"
+                "records in {topic} are left out: {what} would exceed their bounds ({bounds})"
             );
         }
     }

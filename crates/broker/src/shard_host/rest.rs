@@ -8,7 +8,7 @@ pub(super) const REST: Duration = Duration::from_secs(1);
 /// How often the rest doubles: what is broken until a restart is looked at every eight seconds.
 const DOUBLINGS_MAX: u32 = 3;
 
-/// What follows from a failure.
+/// The consequences of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
     pub(super) lasts: Duration,

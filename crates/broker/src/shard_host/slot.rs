@@ -19,10 +19,11 @@ use super::held::{Held, Parked, Release};
 use super::line::Lines;
 use super::machine::{HostOptions, StateMachine};
 use super::rest::{Failures, REST};
+use super::unappended::Unappended;
 use crate::aside::waiting;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
-/// What acks of a shard's records ask for: all that their level does.
+/// The acks that a shard's records ask for: all that their level gives.
 const ACKS: Acks = Acks::All;
 
 /// A shard that is loaded, and the partition that it writes to.
@@ -137,6 +138,8 @@ pub(super) struct Slot<M: StateMachine> {
     pub(super) state: Mutex<SlotState<M>>,
     pub(super) loading: tokio::sync::Mutex<()>,
     pub(super) held: Arc<Held<M::Response>>,
+    /// Steps that wait for the log to be opened.
+    pub(super) unappended: Unappended<M::Response>,
     /// Requests that wait for a part that is lent.
     pub(super) lines: Lines,
     pub(super) loads: AtomicU64,
@@ -153,6 +156,7 @@ impl<M: StateMachine> Slot<M> {
             state: Mutex::new(SlotState::NotLoaded),
             loading: tokio::sync::Mutex::default(),
             held: Arc::new(Held::new(index, Arc::clone(parked))),
+            unappended: Unappended::default(),
             lines: Lines::default(),
             loads: AtomicU64::new(0),
             failures: Failures::default(),
@@ -187,6 +191,7 @@ impl<M: StateMachine> Slot<M> {
     /// a moment ago.
     pub(super) fn fail(&self, state: &mut SlotState<M>, why: &dyn fmt::Display) {
         let rest = self.failures.count();
+        self.unappended.clear();
         state.fail(self.options.clock.monotonic() + rest.lasts);
         *self.trouble.lock() = why.to_string();
         let (shard, what) = (self.index, self.options.what);
@@ -217,7 +222,7 @@ impl<M: StateMachine> Slot<M> {
 
     /// Waits until it is decided what comes of the last batch of a shard that failed: what the log holds is known then.
     /// But not for longer than requests wait for the disk. The caller holds `loading`: only one waits.
-    pub(super) async fn settle(&self) -> Result<(), ErrorCode> {
+    pub(super) async fn await_last_outcome(&self) -> Result<(), ErrorCode> {
         let waiter = match &*self.state.lock() {
             SlotState::Failed { last: Some(last), .. } => Some(Arc::clone(&last.waiter)),
             _ => None,
@@ -228,7 +233,7 @@ impl<M: StateMachine> Slot<M> {
             self.state.lock().fail(self.options.clock.monotonic() + REST);
             return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         }
-        // Of what was lost nothing is left in memory.
+        // The shard that has lost records is not in memory any more.
         self.held.take_failure();
         Ok(())
     }
@@ -245,7 +250,8 @@ impl<M: StateMachine> Slot<M> {
 
     /// Whether records of the shard have waited for the log for so long that requests are refused.
     pub(super) fn is_stuck(&self) -> bool {
-        self.held.is_stuck(self.options.stuck_after)
+        let after = self.options.stuck_after;
+        self.held.is_stuck(after) || self.unappended.is_stuck(after)
     }
 
     /// Refuses a request that would be told at the end of its wait that the log takes nothing.
@@ -255,11 +261,19 @@ impl<M: StateMachine> Slot<M> {
 
     /// Whether records may be added: not where many wait for the log and it takes nothing, nobody knows for how long.
     pub(super) fn has_room(&self) -> bool {
-        !self.held.has_no_room(self.options.stuck_after)
+        let after = self.options.stuck_after;
+        !self.held.has_no_room(after) && !self.unappended.has_no_room(after)
     }
 
     /// Sends what a step releases, now or when the log holds all that the shard knows.
     pub(super) fn release(&self, loaded: &Loaded<M>, release: Release<M::Response>) {
+        if let Some(release) = self.unappended.join(release) {
+            self.release_now(loaded, release);
+        }
+    }
+
+    /// As [`Self::release`], of a step that none before it waits to be appended.
+    pub(super) fn release_now(&self, loaded: &Loaded<M>, release: Release<M::Response>) {
         if release.is_empty() {
             return;
         }

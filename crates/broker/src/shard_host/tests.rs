@@ -18,7 +18,7 @@ pub(super) fn options(sim: &SimEnv) -> HostOptions {
         what: "counters",
         records: "counter records",
         topic: "__counters",
-        bound: "counters.max",
+        bounds: "a counter in a partition",
         trouble: &GROUP_TROUBLE,
         compression: Compression::None,
         stuck_after: Duration::from_mins(1),

@@ -143,7 +143,7 @@ impl<M: StateMachine> ShardHost<M> {
                     Some(deadline) => self.alarm.set(deadline),
                     None => {}
                 }
-                // What is due may be a slice of much, and each shard's may take as long as one.
+                // Each shard may have a whole slice to do.
                 tokio::task::yield_now().await;
             }
         }

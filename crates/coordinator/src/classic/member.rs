@@ -17,7 +17,7 @@ pub(crate) type MemberId = Arc<str>;
 /// A request that waits for other members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parked {
-    /// Where the reply goes.
+    /// The address of the reply.
     pub(crate) token: ReplyToken,
     /// Version of the request, which decides the fields of the reply.
     pub(crate) api_version: i16,

@@ -26,11 +26,22 @@ use crate::records;
 use crate::runs::{Indexes, RunMap};
 use crate::step::OffsetsRecord;
 
-use super::ResolvedPattern;
 use super::member::{ClassicTerms, EpochsByPartition, MemberId, MemberState, Progress, Subscription};
+use super::{ResolvedPattern, TopicNames};
 
 /// The only version of every value's layout.
 const VALUE_VERSION: i16 = 0;
+
+/// Upper bound of a length's bytes in a value.
+const LENGTH_BYTES_MAX: usize = 5;
+/// Upper bound of the bytes of a value's other fields, beside texts, topics and partitions.
+const VALUE_BYTES_MAX: usize = 64;
+/// Bytes of a partition in the value of a member's progress: its index and its epoch.
+const PARTITION_BYTES: usize = 8;
+/// Upper bound of the bytes of a topic in one list of that value: its id, two tags and three lengths.
+const TOPIC_BYTES_MAX: usize = 18 + 3 * LENGTH_BYTES_MAX;
+/// Lists of that value that a topic may be in.
+const PROGRESS_LISTS: usize = 2;
 
 /// One change of a group; `None` inside is a tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +178,20 @@ impl<'a> Recorder<'a> {
         let key = ConsumerGroupTargetAssignmentMetadataKey { group_id: self.group_id.into() };
         self.records.push(records::tombstone(&key));
     }
+}
+
+/// Upper bound in bytes of the values that record a member with this target, whatever it has given up of it or got: its
+/// progress has no partition that is neither in its target nor in its progress before.
+pub(super) fn target_bytes_max(target: &Assignment) -> usize {
+    let topic = |partitions: &Indexes| {
+        TOPIC_BYTES_MAX * partitions.len().min(PROGRESS_LISTS) + PARTITION_BYTES * partitions.len()
+    };
+    VALUE_BYTES_MAX + target.values().map(topic).sum::<usize>()
+}
+
+/// Upper bound in bytes of the value that records the topics of a pattern.
+pub(super) fn pattern_bytes_max(topics: &TopicNames) -> usize {
+    VALUE_BYTES_MAX + topics.iter().map(|name| LENGTH_BYTES_MAX + name.len()).sum::<usize>()
 }
 
 fn record<K: RecordKey, V: Encode>(key: &K, value: Option<V>) -> OffsetsRecord {

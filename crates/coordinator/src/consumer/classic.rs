@@ -58,7 +58,7 @@ impl ConsumerGroup {
         let subscription = classic_subscription(&before.subscription, &said, context, request);
         let arrival = Arrival { id, sender, before, subscription, reported };
         self.check_arrival(&arrival, given).map_err(|refusal| refused(refusal.code()))?;
-        self.take_in(&arrival, given, recorder);
+        self.take_in(&arrival, given, recorder).map_err(|refusal| refused(refusal.code()))?;
         Ok(self.joined_classic(&arrival.id, given.now.moment))
     }
 
@@ -134,7 +134,7 @@ impl ConsumerGroup {
     }
 
     /// Serves a Heartbeat and returns its result. Like every other heartbeat it moves the group on, if records may be
-    /// written.
+    /// written. Its client would end at the error that a target is more than a record holds: the next join has that.
     pub(crate) fn heartbeat_classic(
         &mut self,
         request: &HeartbeatRequest<'_>,
@@ -148,7 +148,7 @@ impl ConsumerGroup {
         };
         self.extend_classic_session(&id, given.now.moment);
         if let Some(recorder) = recorder {
-            self.move_on(false, given, recorder);
+            let _put_off = self.move_on(false, given, recorder);
         }
         let must_rejoin = self.members.get(&id).is_some_and(|member| self.must_rejoin(&id, member));
         if must_rejoin { self.call_to_rejoin(&id, given.now.moment) } else { ErrorCode::NONE }

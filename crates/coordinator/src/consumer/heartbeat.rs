@@ -1,7 +1,8 @@
 //! `ConsumerGroupHeartbeat`: join, stay, leave.
 //!
 //! Owns the effects of a heartbeat. All checks that can refuse it come first; then the group changes, and no step
-//! fails any more.
+//! fails any more. One fact is known only when the group has changed: whether a member's target is more than a record
+//! holds. Where that may be, the group is kept as it was until then.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::time::{Moment, Now};
 use crate::{GroupConfig, TopicMetadata};
 
 use super::ConsumerGroup;
-use super::changes::{Change, Recorder};
+use super::changes::{Change, Recorder, pattern_bytes_max};
 use super::member::{Member, MemberId, MemberState, Progress, STATIC_LEAVE_EPOCH, Subscription};
 use super::reconcile::Reconciliation;
 use super::request::{JOIN_EPOCH, Refusal};
@@ -29,7 +30,7 @@ use super::request::{JOIN_EPOCH, Refusal};
 const PATTERNS_MAX: usize = 128;
 /// Upper bound of the subscriptions of all members of one group, as a multiple of one member's bound. Kafka has no
 /// such bound.
-const GROUP_BYTES_MULTIPLE: usize = 64;
+pub(super) const GROUP_BYTES_MULTIPLE: usize = 64;
 
 /// The context in which a request is served.
 #[derive(Clone, Copy)]
@@ -146,7 +147,7 @@ impl ConsumerGroup {
         let subscription = updated(&before.subscription, context, request);
         let arrival = Arrival { id, sender, before, subscription, reported };
         self.check_arrival(&arrival, given)?;
-        self.take_in(&arrival, given, recorder);
+        self.take_in(&arrival, given, recorder)?;
         let Arrival { id, before, .. } = arrival;
         self.timers.set_session(&id, after(given.now.moment, given.config.consumer_session_timeout_ms));
         self.restart_revocation(&id, &before.progress, given.now.moment);
@@ -172,28 +173,41 @@ impl ConsumerGroup {
         checked.map_err(Refusal::no_memory)
     }
 
-    /// Takes over the member's subscription, moves the group on, and moves the member towards its target.
-    pub(super) fn take_in(&mut self, arrival: &Arrival, given: Given<'_>, recorder: &mut Recorder<'_>) {
+    /// Takes over the member's subscription, moves the group on, and moves the member towards its target. Where that is
+    /// refused the group is as it was, and the caller drops the records.
+    pub(super) fn take_in(
+        &mut self,
+        arrival: &Arrival,
+        given: Given<'_>,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<(), Refusal> {
         let Arrival { id, sender, before, subscription, reported } = arrival;
+        let may_fail = self.may_outgrow_record(&before.subscription, subscription, given);
+        let group_before = may_fail.then(|| self.clone());
         if let Sender::Successor(predecessor) = sender {
             self.succeed(predecessor, id, before.clone(), recorder);
         }
         let has_changed = self.update_subscription(id, sender, before, subscription.clone(), recorder);
-        self.move_on(has_changed, given, recorder);
+        if let (Err(refusal), Some(group_before)) = (self.move_on(has_changed, given, recorder), group_before)
+        {
+            *self = group_before;
+            return Err(refusal);
+        }
         self.reconcile(id, has_changed, reported.as_ref(), given.topics, recorder);
+        Ok(())
     }
 
-    /// Updates the topics that the group reads, and makes a new target if it is time for one.
+    /// Updates the topics that the group reads, and makes a new target if it is time for one. The error says why there
+    /// is none.
     pub(super) fn move_on(
         &mut self,
         subscription_changed: bool,
         given: Given<'_>,
         recorder: &mut Recorder<'_>,
-    ) {
-        let Given { now, topics, config, room } = given;
-        let patterns_changed = self.refresh_patterns(topics, now, room, recorder);
-        self.refresh_epoch(subscription_changed || patterns_changed, topics, recorder);
-        self.refresh_target(topics, now, config, room, recorder);
+    ) -> Result<(), Refusal> {
+        let patterns_changed = self.refresh_patterns(given, recorder);
+        self.refresh_epoch(subscription_changed || patterns_changed, given.topics, recorder);
+        self.refresh_target(given, recorder)
     }
 
     /// Checks whether there may be one more member, if the sender would be one.
@@ -272,9 +286,9 @@ impl ConsumerGroup {
         topics: &dyn TopicMetadata,
         config: &GroupConfig,
     ) -> Result<(), Refusal> {
-        let size_bytes = after.size_bytes();
-        if size_bytes > config.group_metadata_max_bytes {
-            let message = format!("a subscription of {size_bytes} bytes is too large");
+        let (size_bytes, record_bytes) = (after.size_bytes(), after.record_bytes());
+        if record_bytes > config.group_metadata_max_bytes {
+            let message = format!("a subscription of {record_bytes} bytes is too large");
             return Err(Refusal::new(ErrorCode::INVALID_REQUEST, message));
         }
         let total_bytes = (self.subscription_bytes + size_bytes).saturating_sub(before.size_bytes());
@@ -284,14 +298,28 @@ impl ConsumerGroup {
             return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message));
         }
         match &after.pattern {
-            Some(pattern) if !self.pattern_users.contains_key(pattern) => self.check_pattern(pattern, topics),
+            Some(pattern) if !self.pattern_users.contains_key(pattern) => {
+                self.check_pattern(pattern, topics, config)
+            }
             _ => Ok(()),
         }
     }
 
-    fn check_pattern(&self, pattern: &str, topics: &dyn TopicMetadata) -> Result<(), Refusal> {
-        if let PatternTopics::Invalid(why) = topics.topics_of_pattern(pattern) {
-            let message = format!("the subscription's regular expression is not valid: {why}");
+    fn check_pattern(
+        &self,
+        pattern: &str,
+        topics: &dyn TopicMetadata,
+        config: &GroupConfig,
+    ) -> Result<(), Refusal> {
+        let invalid = match topics.topics_of_pattern(pattern) {
+            PatternTopics::Invalid(why) => Some(format!("is not valid: {why}")),
+            PatternTopics::Known(names) if pattern_bytes_max(&names) > config.group_metadata_max_bytes => {
+                Some(format!("matches {} topics, whose names are more than a record can hold", names.len()))
+            }
+            PatternTopics::Known(_) | PatternTopics::Pending => None,
+        };
+        if let Some(why) = invalid {
+            let message = format!("the subscription's regular expression {why}");
             return Err(Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message));
         }
         if self.pattern_users.len() < PATTERNS_MAX {

@@ -11,7 +11,7 @@ use super::member::{MemberId, Progress};
 /// The member that holds each partition.
 ///
 /// Invariants: no topic is kept without a held partition.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holders {
     by_topic: BTreeMap<TopicId, RunMap<MemberId>>,
 }

@@ -20,6 +20,9 @@ pub(super) type EpochsByPartition = BTreeMap<TopicId, RunMap<i32>>;
 /// The epoch of a static member that has left for a while and keeps its place (`group.instance.id`).
 pub(super) const STATIC_LEAVE_EPOCH: i32 = -2;
 
+/// Bytes in a record of a listed text beside its content: its length.
+const TEXT_BYTES: usize = 3;
+
 /// A member's subscription and identity: the value of its `ConsumerGroupMemberMetadata` record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Subscription {
@@ -55,6 +58,12 @@ impl Subscription {
         let topics: usize = self.topics.iter().map(String::len).sum();
         let classic = self.classic.as_ref().map_or(0, |classic| protocols_bytes(&classic.protocols));
         self.client_id.len() + self.client_host.len() + optional + topics + classic
+    }
+
+    /// Upper bound of the bytes of its lists in a record: short names take as much for their lengths.
+    pub(super) fn record_bytes(&self) -> usize {
+        let protocols = self.classic.as_ref().map_or(0, |classic| classic.protocols.len());
+        self.size_bytes() + TEXT_BYTES * (self.topics.len() + 2 * protocols)
     }
 
     /// Whether both name the same topics, by name and by pattern.

@@ -81,7 +81,7 @@ struct ResolvedPattern {
 ///   protocol, of which one is supported by all.
 /// - `memory_bytes` is the sum of the sizes that `size` gives for each thing here but `holders`.
 /// - `timers` has only members; `assignment_epoch <= group_epoch`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,
     metadata_hash: i64,

@@ -73,6 +73,13 @@ impl Refusal {
         Self::new(shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED), message)
     }
 
+    /// A request after which a member's partitions would be more than a record holds. The code is Kafka's, which finds
+    /// out when it appends the record.
+    pub(super) fn too_large(id: &str) -> Self {
+        let message = format!("the partitions of member {id:?} would be more than a record can hold");
+        Self::new(ErrorCode::UNKNOWN_SERVER_ERROR, message)
+    }
+
     /// Its code.
     pub(super) fn code(&self) -> ErrorCode {
         self.code

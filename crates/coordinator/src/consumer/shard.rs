@@ -140,9 +140,6 @@ impl Shard {
         if !is_consumer && record.is_tombstone() {
             return Ok(());
         }
-        if self.share.memory().is_full() && !record.is_tombstone() {
-            return Err(ReplayError::NoRoom);
-        }
         let entry = self.entry(&group_id)?;
         if record.deletes_group() {
             entry.group = Group::Simple;

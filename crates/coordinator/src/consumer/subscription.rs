@@ -9,12 +9,14 @@ use riverrun_types::TopicId;
 use crate::GroupConfig;
 use crate::TopicMetadata;
 use crate::assignors::{self, Assignment, Assignor, PartitionCounts};
-use crate::memory::Room;
+use crate::lend::{STEP_COST_MAX, cost_of_pattern, cost_of_topics};
 use crate::pattern::PatternTopics;
 use crate::time::Now;
 
-use super::changes::{Change, Recorder};
+use super::changes::{Change, Recorder, pattern_bytes_max, target_bytes_max};
+use super::heartbeat::Given;
 use super::member::{MemberId, Subscription};
+use super::request::Refusal;
 use super::{ConsumerGroup, HASH_UNKNOWN, ResolvedPattern, TopicNames, size};
 
 /// Minimum time between two resolutions of the patterns, as in Kafka: each time, every topic is matched against every
@@ -41,14 +43,9 @@ impl ConsumerGroup {
 
     /// Resolves the new patterns, or all if topics have changed since; returns whether that changed the topics of any
     /// pattern. A pattern that is still being resolved is tried again with the next heartbeat; one that there is no
-    /// memory for, later.
-    pub(super) fn refresh_patterns(
-        &mut self,
-        topics: &dyn TopicMetadata,
-        now: Now,
-        room: Room<'_>,
-        recorder: &mut Recorder<'_>,
-    ) -> bool {
+    /// memory for, or whose topics are more than a record holds, later.
+    pub(super) fn refresh_patterns(&mut self, given: Given<'_>, recorder: &mut Recorder<'_>) -> bool {
+        let Given { now, topics, config, room } = given;
         let all = self.patterns_resolved.is_none_or(|(generation, at)| {
             generation != topics.generation() && now.moment.since(at) >= PATTERN_REFRESH_MS_MIN
         });
@@ -76,7 +73,8 @@ impl ConsumerGroup {
             let resolved = ResolvedPattern { topics, version, resolved_at_ms: now.wall.0 };
             let before_bytes = self.patterns.get(&pattern).map_or(0, size::resolved_bytes);
             let after_bytes = self.memory_bytes() + size::resolved_bytes(&resolved) - before_bytes;
-            if room.check(after_bytes).is_err() {
+            let is_too_large = pattern_bytes_max(&resolved.topics) > config.group_metadata_max_bytes;
+            if is_too_large || room.check(after_bytes).is_err() {
                 has_room = false;
                 continue;
             }
@@ -134,29 +132,50 @@ impl ConsumerGroup {
     }
 
     /// Makes a new target if the group has moved on, unless the last one is too young: members that come together are
-    /// then served together (KIP-1263). A target that there is no memory for is put off for as long.
+    /// then served together (KIP-1263). A target that there is no memory for is put off for as long. So is one of which
+    /// a member's part is more than a record holds, which is the error.
     pub(super) fn refresh_target(
         &mut self,
-        topics: &dyn TopicMetadata,
-        now: Now,
-        config: &GroupConfig,
-        room: Room<'_>,
+        given: Given<'_>,
         recorder: &mut Recorder<'_>,
-    ) {
+    ) -> Result<(), Refusal> {
+        let Given { now, topics, config, room } = given;
         if self.assignment_epoch >= self.group_epoch || self.is_target_young(now, config) {
-            return;
+            return Ok(());
         }
         let mut changed = self.make_target(topics, config);
         changed.retain(|(id, target)| self.targets.get(id) != Some(target));
-        if room.check(self.bytes_with_targets(&changed)).is_err() {
+        let is_too_large = |target: &Assignment| target_bytes_max(target) > config.group_metadata_max_bytes;
+        let too_large = changed.iter().find(|(_, target)| is_too_large(target));
+        if too_large.is_some() || room.check(self.bytes_with_targets(&changed)).is_err() {
             self.target_put_off_at = Some(now.moment);
-            return;
+            return too_large.map_or(Ok(()), |(id, _)| Err(Refusal::too_large(id)));
         }
         self.target_put_off_at = None;
         for (id, target) in changed {
             self.commit(Change::Target(id, Some(target)), recorder);
         }
         self.record_target(self.group_epoch, now, recorder);
+        Ok(())
+    }
+
+    /// Whether [`Self::refresh_target`] may fail once the member has this subscription: not where what all members read
+    /// costs little, because a topic and a partition cost more than they take in a record.
+    pub(super) fn may_outgrow_record(
+        &self,
+        before: &Subscription,
+        after: &Subscription,
+        given: Given<'_>,
+    ) -> bool {
+        let Given { now, topics, config, .. } = given;
+        let is_moving = after != before || self.moves_on(topics);
+        if !is_moving || self.is_target_young(now, config) {
+            return false;
+        }
+        let named = cost_of_topics(after.topics.iter().map(String::as_str), topics);
+        let by_pattern = after.pattern.as_deref().map_or(0, |pattern| cost_of_pattern(pattern, topics));
+        let cost = self.cost_of_target(topics).saturating_add(named).saturating_add(by_pattern);
+        cost > STEP_COST_MAX.min(config.group_metadata_max_bytes)
     }
 
     /// Whether the last target was made, or put off, so recently that the next one waits. The target of an empty

@@ -25,7 +25,7 @@ impl Deadlines {
 /// Deadlines of all members.
 ///
 /// Invariants: `due` holds the first deadline of each member of `by_member`, and nothing else.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Timers {
     by_member: BTreeMap<Arc<str>, Deadlines>,
     due: BTreeSet<(Moment, Arc<str>)>,

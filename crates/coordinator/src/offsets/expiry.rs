@@ -32,7 +32,7 @@ const AGAIN_MS: i64 = 2_000;
 pub(crate) struct Sweep {
     /// When the last sweep ended, or the last slice of this one.
     at: Moment,
-    /// Where this one goes on.
+    /// The place at which this one goes on.
     place: Option<Place>,
     /// The setting of the wall clock when this one began.
     begun_by: Setting,

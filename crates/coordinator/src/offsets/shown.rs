@@ -21,7 +21,7 @@ pub struct Committed {
     pub offsets: Vec<(i32, Offset)>,
 }
 
-/// Where the next slice goes on.
+/// The place at which the next slice goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedPlace {
     group_id: Arc<str>,
@@ -36,7 +36,7 @@ pub struct CommittedSlice {
     pub committed: Vec<Committed>,
     /// The lent groups in this slice: their committed offsets are missing, at least in part.
     pub lent: Vec<Arc<str>>,
-    /// Where the next slice goes on; `None` after the last one.
+    /// The place at which the next slice goes on; `None` after the last one.
     pub next: Option<CommittedPlace>,
 }
 

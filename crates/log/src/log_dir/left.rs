@@ -13,7 +13,8 @@ use riverrun_types::PartitionId;
 
 use super::LogDir;
 
-/// The conditions on which appends of a log dir are left to its writer.
+/// The conditions on which [`leave_staged`](crate::PartitionLog::leave_staged) leaves appends of a log dir to its
+/// writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Leaves {

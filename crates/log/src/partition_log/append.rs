@@ -19,7 +19,7 @@ use super::tail::Piece;
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
-use crate::log_dir::DirWork;
+use crate::log_dir::{DirWork, LogDir};
 use crate::mode::Mode;
 use crate::producer_state::{AppendOrigin, BatchPlace, ProducerStates, SequenceVerdict, SequencedBatch};
 use crate::rank::RankedGuard;
@@ -177,6 +177,16 @@ impl PartitionLog {
     /// disk if there are several. [The log dir's writer](crate::LogStore::write_left) writes the rest, and moves the
     /// watermark.
     pub fn leave_staged(&self) -> Result<(), LogError> {
+        self.leave_staged_if(LogDir::leaves_now)
+    }
+
+    /// As [`Self::leave_staged`], for threads that hold a lock that others wait for: does not wait for any disk that
+    /// has a writer.
+    pub fn leave_to_writer(&self) -> Result<(), LogError> {
+        self.leave_staged_if(LogDir::may_leave)
+    }
+
+    fn leave_staged_if(&self, is_left: impl Fn(&LogDir) -> bool) -> Result<(), LogError> {
         if !self.has_staged.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -186,7 +196,7 @@ impl PartitionLog {
         if appender.mode != Mode::Segment || appender.staged.is_empty() {
             return Ok(());
         }
-        if !self.dir.leaves_now() {
+        if !is_left(&self.dir) {
             drop(appender);
             return self.write_staged();
         }

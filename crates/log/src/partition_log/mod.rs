@@ -110,6 +110,13 @@ pub struct PartitionLog {
     idle_since: Mutex<Option<Duration>>,
 }
 
+/// Keeps a log open as long as this lives, so that an append does not wait for the disk to open it.
+#[derive(Debug)]
+pub struct KeptOpen {
+    /// The store closes no log that is referred to.
+    _log: Arc<OpenLog>,
+}
+
 /// A state that stays locked for longer is held by a thread that waits for the disk.
 const STATE_WAIT_MAX: Duration = Duration::from_millis(10);
 
@@ -261,6 +268,21 @@ impl PartitionLog {
     /// Opens the log, and recovers it, if it is not open. Fails if it is not and its log dir does not answer.
     pub fn ensure_open(&self) -> Result<(), LogError> {
         self.open_for_append().map(|_| ())
+    }
+
+    /// As [`Self::ensure_open`], and keeps the log open.
+    pub fn keep_open(&self) -> Result<KeptOpen, LogError> {
+        self.open_for_append().map(|log| KeptOpen { _log: log })
+    }
+
+    /// As [`Self::keep_open`], if the log is open. Does not wait.
+    pub fn keep_if_open(&self) -> Option<KeptOpen> {
+        let log = match &*self.state.try_read()? {
+            State::Open(log) => log.clone(),
+            _ => return None,
+        };
+        self.note_use();
+        Some(KeptOpen { _log: log })
     }
 
     /// The log's watermarks. Takes no lock and waits for nothing; for a log that was never opened since the start they
@@ -484,25 +506,17 @@ impl PartitionLog {
         self.dir.persist(self.id, change, || self.is_deleted())
     }
 
-    /// Closes the log if it is open and the checkpoint has everything of it.
-    pub(crate) fn close(&self) -> bool {
-        self.close_in(&mut self.state.write())
-    }
-
-    /// As [`Self::close`], if the log is not in use right now. Does not wait.
+    /// Closes the log if it is open, the checkpoint has everything of it, and it is not in use right now. Does not
+    /// wait.
     pub(crate) fn close_if_unused(&self) -> bool {
         let Some(mut state) = self.state.try_write() else { return false };
         // Each user of an open log holds a reference to it.
-        let is_unused = matches!(&*state, State::Open(log) if Arc::strong_count(log) == 1);
-        is_unused && self.close_in(&mut state)
-    }
-
-    fn close_in(&self, state: &mut State) -> bool {
-        let is_retired = matches!(state, State::Open(log) if log.retire());
+        let is_unused = |log: &Arc<OpenLog>| Arc::strong_count(log) == 1;
+        let is_retired = matches!(&*state, State::Open(log) if is_unused(log) && log.retire());
         if is_retired {
             // A checkpoint covers it all.
             self.has_journal_tail.store(false, Ordering::Relaxed);
-            self.leave(state, State::Closed);
+            self.leave(&mut state, State::Closed);
         }
         is_retired
     }
@@ -528,7 +542,8 @@ impl PartitionLog {
         }
         let is_idle = idle_since.get_or_insert(now).saturating_add(older_than) <= now;
         drop(idle_since);
-        is_idle && self.close()
+        drop(log);
+        is_idle && self.close_if_unused()
     }
 
     /// The store goes away: calls through the handle fail from now on. No thread writes to its segments when this

@@ -209,6 +209,23 @@ fn start_that_ends_before_recovery_mends_no_damaged_checkpoint() {
 }
 
 #[test]
+fn a_log_that_is_kept_open_is_not_closed_while_idle() {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 20);
+    machine.store().checkpoint().unwrap();
+    let log = machine.log();
+    let kept = log.keep_if_open().expect("it is open");
+    for _ in 0..2 {
+        assert_eq!(machine.store().close_idle(0, Duration::ZERO), 0);
+    }
+    drop(kept);
+    assert_eq!(machine.store().close_idle(0, Duration::ZERO), 1);
+    assert!(log.keep_if_open().is_none());
+    let _kept = log.keep_open().unwrap();
+    assert!(log.keep_if_open().is_some());
+}
+
+#[test]
 fn idle_partitions_handles_stay_valid_after_their_files_closed() {
     let machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 20);

@@ -232,6 +232,22 @@ fn while_a_write_takes_long_others_leave_theirs() {
 }
 
 #[test]
+fn an_append_that_is_handed_over_waits_for_no_disk() {
+    let pair = Pair::new(Machine::with_journal());
+    let [_, hung] = without_journal(&pair);
+    pair.store.set_leaves(1, Leaves::WhileSlow);
+    pair.sim.fs.hang_device(Some(HUNG.as_ref()));
+    for _ in 0..2 {
+        pair.stage(&hung, "left").unwrap();
+        hung.leave_to_writer().unwrap();
+    }
+    assert_eq!(hung.watermarks().appended, Offset(1), "the writer has not come");
+    pair.sim.fs.hang_device(None);
+    pair.store.write_left(1, Duration::ZERO);
+    assert_eq!((hung.watermarks().appended, pair.store.write_cache().bytes()), (Offset(3), 0));
+}
+
+#[test]
 fn left_appends_that_cannot_be_written_are_lost_and_uncounted() {
     let pair = Pair::new(Machine::with_journal());
     let [_, log] = without_journal(&pair);
@@ -276,6 +292,20 @@ fn stage_large(machine: &Machine, log: &PartitionLog) -> Result<Appended, Append
     let now = machine.sim.env().clock.wall();
     let batch = batch_at(&[(now.0, &"x".repeat(LARGE_BYTES / 2))], BatchOptions::default());
     log.append(BytesMut::from(&batch[..]), AppendOptions { origin: AppendOrigin::Client, now })
+}
+
+#[test]
+fn a_dir_stands_still_only_when_its_checkpoint_takes_very_long() {
+    let machine = with_small_cache(DurabilityLevel::AsyncAsync);
+    let checkpoint = || machine.store().checkpoint().unwrap();
+    let found = || (machine.store().dir_hangs(0), machine.store().dir_stands_still(0));
+    while_a_checkpoint_hangs(&machine, checkpoint, || {
+        machine.sim.clock.advance(Duration::from_secs(3));
+        assert_eq!(found(), (true, false));
+        machine.sim.clock.advance(Duration::from_mins(1));
+        assert_eq!(found(), (true, true));
+    });
+    assert_eq!(found(), (false, false));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn whoever_leaves_lets_the_next_one_on_and_no_line_is_left() {
 }
 
 #[test]
-fn a_source_has_a_share_of_a_line_and_others_have_some_in_any_case() {
+fn a_source_has_a_share_of_a_line_and_others_keep_theirs() {
     let lines = Lines::default();
     let _at_it = lines.pass("g", asker(0, 0)).now_or_never();
     let mut waiting = Vec::new();

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use riverrun_coordinator::{Moment, ReplyToken};
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{LogStore, StoreOptions};
+use riverrun_log::{Leaves, LogStore, StoreOptions};
 use riverrun_types::{DurabilityLevel, LeaderEpoch, PartitionId, TopicId};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -93,6 +93,7 @@ impl StateMachine for Counter {
 /// A topic on a simulated disk.
 #[derive(Debug)]
 struct Topic {
+    logs: Arc<LogStore>,
     partitions: Partitions,
     level: DurabilityLevel,
 }
@@ -115,7 +116,8 @@ fn topic(sim: &SimEnv, level: DurabilityLevel) -> Topic {
     let options = StoreOptions { journal_dirs: vec!["/journal".into()], ..StoreOptions::default() };
     let logs = LogStore::open(&sim.env(), &["/logs".into()], options).expect("opens");
     logs.recover(|_| LeaderEpoch(1), |_| riverrun_log::Place::Unknown).expect("recovered");
-    Topic { partitions: Partitions::new(Arc::new(logs)), level }
+    let logs = Arc::new(logs);
+    Topic { partitions: Partitions::new(Arc::clone(&logs)), logs, level }
 }
 
 type Host = Arc<ShardHost<Counter>>;
@@ -128,9 +130,54 @@ fn work(key: &str) -> Work<'_, impl Fn(&Counter) -> usize> {
     Work { asker: Asker::SERVER, key, cost: |_: &Counter| 0 }
 }
 
-async fn add(host: &Host, key: &str, more: u64) -> Result<u64, ErrorCode> {
+async fn begin_add(host: &Host, key: &str, more: u64) -> Result<Begun<Counter>, ErrorCode> {
     let index = host.loaded(key).await?;
-    host.begin(index, work(key), |counter, now, token| counter.add(now, token, more)).await?.reply().await
+    host.begin(index, work(key), |counter, now, token| counter.add(now, token, more)).await
+}
+
+async fn add(host: &Host, key: &str, more: u64) -> Result<u64, ErrorCode> {
+    begin_add(host, key, more).await?.reply().await
+}
+
+/// Has an addition begun by another thread, which must not wait for the disk.
+async fn begin_add_elsewhere(host: &Host, more: u64) -> Begun<Counter> {
+    let host = Arc::clone(host);
+    let begun = tokio::spawn(async move { begin_add(&host, "a", more).await });
+    timeout(PATIENCE, begun).await.expect("it waits for no disk").expect("ends").expect("taken")
+}
+
+/// Closes the logs, as when no client has used them for long.
+fn close_logs(host: &Host) {
+    let logs = &host.world.logs;
+    logs.settle().expect("settled");
+    logs.checkpoint().expect("made");
+    for _ in 0..2 {
+        logs.close_idle(0, Duration::ZERO);
+    }
+    assert_eq!(logs.open_log_count(), 0);
+}
+
+/// The disk of the logs answers nothing until this is dropped.
+struct Hang<'a>(&'a SimEnv);
+
+impl<'a> Hang<'a> {
+    fn begin(sim: &'a SimEnv) -> Self {
+        sim.fs.hang_device(Some("/logs".as_ref()));
+        Self(sim)
+    }
+}
+
+impl Drop for Hang<'_> {
+    fn drop(&mut self) {
+        self.0.fs.hang_device(None);
+    }
+}
+
+/// Looks at all shards as `/health` does, within the time for it.
+async fn look(host: &Host) {
+    let host = Arc::clone(host);
+    let look = tokio::task::spawn_blocking(move || (host.failed_shard(), host.cut_shard()));
+    assert_eq!(timeout(PATIENCE, look).await.expect("no lock is held").expect("ends"), (None, None));
 }
 
 async fn wait(host: &Host, key: &str) -> Begun<Counter> {
@@ -178,6 +225,55 @@ async fn a_reply_waits_until_its_records_are_durable() {
     assert_eq!(timeout(PATIENCE, first).await, Ok(Ok(2)));
     assert_eq!(timeout(PATIENCE, second).await, Ok(Ok(3)));
     assert_eq!(timeout(PATIENCE, look).await, Ok(Ok(3)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_wait_in_order_for_a_closed_log_whose_disk_hangs() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncSync);
+    assert_eq!(add(&host, "a", 1).await, Ok(1));
+    close_logs(&host);
+    let hang = Hang::begin(&sim);
+    let first = begin_add_elsewhere(&host, 1).await;
+    let second = begin_add_elsewhere(&host, 10).await;
+    let mut read = Box::pin(host.read(shard_of("a", SHARDS), work("a"), |counter| counter.count));
+    look(&host).await;
+    assert!(timeout(Duration::from_millis(50), &mut read).await.is_err(), "what it has seen is not durable");
+    drop(hang);
+    assert_eq!(timeout(PATIENCE, read).await, Ok(Ok(12)));
+    assert_eq!(timeout(PATIENCE, first.reply()).await, Ok(Ok(2)));
+    assert_eq!(timeout(PATIENCE, second.reply()).await, Ok(Ok(12)));
+    let slot = &host.open_slots().expect("open")[shard_of("a", SHARDS)];
+    *slot.state.lock() = SlotState::NotLoaded;
+    assert_eq!(add(&host, "a", 0).await, Ok(12), "the log has them all");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_whose_log_cannot_be_opened_is_loaded_anew() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncSync);
+    assert_eq!(add(&host, "a", 1).await, Ok(1));
+    close_logs(&host);
+    sim.fs.exhaust_descriptors(true);
+    assert_eq!(add(&host, "a", 1).await, Err(ErrorCode::NOT_COORDINATOR));
+    assert!(host.failed_shard().is_some());
+    sim.fs.exhaust_descriptors(false);
+    sim.clock.advance(REST);
+    assert_eq!(add(&host, "a", 3).await, Ok(4), "what was acked, and no more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_at_an_async_level_waits_for_no_disk() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncAsync);
+    assert_eq!(add(&host, "a", 1).await, Ok(1));
+    host.world.logs.set_leaves(0, Leaves::WhileSlow);
+    let hang = Hang::begin(&sim);
+    let begun = begin_add_elsewhere(&host, 1).await;
+    look(&host).await;
+    drop(hang);
+    host.world.logs.write_left(0, Duration::ZERO);
+    assert_eq!(timeout(PATIENCE, begun.reply()).await, Ok(Ok(2)));
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ async fn committed(broker: &Arc<Broker>) -> Vec<i64> {
     try_committed(broker).await.expect("loads")
 }
 
-/// What is committed as soon as the disk has done what it was asked.
+/// The committed offsets, as soon as the disk has done its work.
 async fn committed_at_last(sim: &SimEnv, broker: &Arc<Broker>) -> Vec<i64> {
     let tries = async {
         loop {
@@ -172,7 +172,7 @@ async fn committed_at_last(sim: &SimEnv, broker: &Arc<Broker>) -> Vec<i64> {
             if let Ok(offsets) = try_committed(broker).await {
                 return offsets;
             }
-            // Who is refused at once would have the clock pass the time after which offsets expire.
+            // A loop without a pause would have the clock pass the time after which offsets expire.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -204,7 +204,7 @@ async fn until_one_waits(broker: &Arc<Broker>) {
 }
 
 #[tokio::test]
-async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_log() {
+async fn a_failed_append_answers_all_requests_and_undoes_its_step() {
     let sim = SimEnv::new(1);
     // At this level an append is a write of the log's own.
     let (broker, _stop) = start_at(&sim, "4").await;
@@ -250,7 +250,7 @@ async fn a_shard_that_has_rested_is_loaded_again_though_nobody_asks() {
 }
 
 #[tokio::test]
-async fn a_shard_that_is_not_loaded_yet_holds_up_no_deadline_of_another() {
+async fn a_shard_that_is_not_loaded_holds_up_no_deadline_of_another() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_shards(&sim, "2", ("group.initial.rebalance.delay.ms", "100")).await;
     // Nothing that was started has run yet.
@@ -262,7 +262,7 @@ async fn a_shard_that_is_not_loaded_yet_holds_up_no_deadline_of_another() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_told() {
+async fn a_failed_sync_answers_all_requests_and_undoes_their_steps() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
@@ -296,7 +296,7 @@ async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_t
 }
 
 #[tokio::test]
-async fn a_commit_that_waits_for_the_disk_is_answered_after_its_timeout() {
+async fn a_commit_is_answered_after_its_timeout_when_the_disk_hangs() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
@@ -309,7 +309,7 @@ async fn a_commit_that_waits_for_the_disk_is_answered_after_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_request_and_no_deletion() {
+async fn a_failed_shard_with_undecided_records_holds_up_no_request() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
@@ -340,7 +340,7 @@ async fn heartbeat(broker: &Arc<Broker>) -> ErrorCode {
 }
 
 #[tokio::test]
-async fn who_asks_while_the_log_takes_nothing_leaves_nothing_behind_and_changes_are_bounded() {
+async fn requests_leave_nothing_behind_while_the_log_takes_nothing() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
@@ -391,7 +391,7 @@ async fn fill(broker: &Arc<Broker>) {
 }
 
 #[tokio::test]
-async fn a_member_that_changes_its_subscription_while_the_log_takes_nothing_stays_one_and_adds_nothing() {
+async fn a_subscription_adds_nothing_while_the_log_takes_nothing() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
@@ -429,7 +429,7 @@ async fn are_all_but_the_last_refused(broker: &Arc<Broker>) -> bool {
 }
 
 #[tokio::test]
-async fn many_shards_whose_records_wait_for_the_disk_hold_up_who_asks_for_all_as_one_does() {
+async fn many_stuck_shards_hold_up_a_request_for_all_as_one_does() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_shards(&sim, "8", ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
@@ -464,7 +464,7 @@ async fn many_shards_whose_records_wait_for_the_disk_hold_up_who_asks_for_all_as
 }
 
 #[tokio::test]
-async fn who_asks_for_all_shards_has_a_few_read_at_once_and_a_request_does_not_wait_for_them() {
+async fn a_request_does_not_wait_while_others_have_all_shards_read() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
@@ -486,7 +486,7 @@ async fn who_asks_for_all_shards_has_a_few_read_at_once_and_a_request_does_not_w
 }
 
 #[tokio::test]
-async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
+async fn offsets_of_deleted_topics_are_dropped_when_a_shard_is_loaded() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
@@ -508,7 +508,7 @@ async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
 }
 
 #[tokio::test]
-async fn a_commit_to_a_topic_that_is_made_anew_before_the_groups_hear_of_the_deletion_stays() {
+async fn a_commit_to_a_topic_made_anew_survives_the_older_deletion() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
@@ -531,7 +531,7 @@ async fn delete_topic(broker: &Arc<Broker>) -> ErrorCode {
 }
 
 #[tokio::test]
-async fn offsets_of_a_topic_go_though_who_deletes_it_leaves_meanwhile() {
+async fn offsets_of_a_topic_go_though_the_client_that_deletes_it_left() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
@@ -549,7 +549,7 @@ async fn offsets_of_a_topic_go_though_who_deletes_it_leaves_meanwhile() {
 }
 
 #[tokio::test]
-async fn offsets_that_a_resting_shard_could_not_drop_are_not_those_of_a_topic_that_is_made_anew() {
+async fn a_topic_made_anew_inherits_no_offsets_from_a_resting_shard() {
     for is_killed in [false, true] {
         let sim = SimEnv::new(1);
         let (mut broker, _stop) = start_at(&sim, "4").await;
@@ -606,7 +606,7 @@ async fn begin_long_step(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_with_many_requests_for_a_group_holds_up_its_member_for_one_step() {
+async fn a_source_with_many_requests_holds_up_a_member_for_one_step() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;

@@ -123,7 +123,7 @@ impl World {
         self.answer(step)
     }
 
-    fn context(&self) -> RequestContext<'static> {
+    pub(super) fn context(&self) -> RequestContext<'static> {
         RequestContext {
             now: Now::simulated(self.now_ms),
             token: ReplyToken(1),

@@ -31,7 +31,7 @@ fn send_join(router: &Router, metadata_bytes: usize) -> impl Future<Output = Out
 }
 
 #[tokio::test]
-async fn a_join_with_a_large_body_waits_for_its_group_without_a_place_aside() {
+async fn a_large_join_waits_for_its_group_without_a_place_aside() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;
     assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE));
