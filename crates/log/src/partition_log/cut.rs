@@ -9,12 +9,14 @@
 //! 1. Appends are refused. Records below the cut are brought into the segments, and these are synced: the journal's
 //!    entries from before the cut are of no use any more.
 //! 2. The log dir writes the cut down, with its number, and syncs that (`log_starts.rs`).
-//! 3. The log is recovered up to the cut, by the code that a start uses, and replaces the one before.
+//! 3. The log is recovered up to the cut, by the code that a start uses. Its files have nothing beyond the cut then,
+//!    which is synced, and written down, too. The log replaces the one before.
 //!
 //! A crash before the end of step 2 leaves the log as it was, or cut; one after it finds the cut, and cuts once more.
-//! Nothing is appended to the cut log, and so nothing acked, before step 2 has ended. Until a checkpoint covers the log
+//! Nothing is appended to the cut log, and so nothing acked, before step 3 has ended. Until a checkpoint covers the log
 //! it goes through the journal, whatever its level asks for (see [`super::level_change`]), so that bytes of its
-//! segments beyond the cut count for nothing at a start.
+//! segments beyond the cut count for nothing at a start. If the checkpoint is damaged, nobody knows whether one had
+//! covered the log. Then bytes beyond a cut count if it was carried out: they are from after it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +27,7 @@ use riverrun_types::Offset;
 use super::open::OpenLog;
 use super::{PartitionLog, State, recovery};
 use crate::error::{LogError, ReadError};
-use crate::log_starts::Change;
+use crate::log_starts::{CUTS_MAX, Change};
 use crate::mode::Mode;
 
 /// Time between two looks at whether the journal has stored earlier appends.
@@ -168,9 +170,9 @@ impl PartitionLog {
     /// Has the log dir write the cut down. Durable when it returns.
     fn write_cut(&self, log: &OpenLog, end: Offset) -> Result<(), LogError> {
         // The count comes from the disk.
-        let number = log.cuts.checked_add(1);
+        let number = Some(log.cuts + 1).filter(|number| *number <= CUTS_MAX);
         let number = number.ok_or_else(|| LogError::corrupt(&self.path(), 0, "it was cut too often"))?;
-        self.persist(Change::Cut { number, end })
+        self.persist(Change::Cut { number, end, is_carried_out: false })
     }
 
     /// Cuts the log as it was written down. If that fails, the log's next opening does it.

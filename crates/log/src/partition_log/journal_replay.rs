@@ -88,9 +88,12 @@ impl PartitionLog {
             return false;
         }
         let from = from.max(self.known_end());
+        let cut_end = self.dir.checkpointed(self.id).and_then(|known| known.cut_end);
         let listing = Listing::read(self.dir.env(), &self.path());
-        // The first one stays if it begins there.
-        let is_removed = |(index, base): (usize, Offset)| base > from || (base == from && index > 0);
+        // The first one stays if it begins there, but is emptied if the log was cut there.
+        let is_removed = |(index, base): (usize, Offset)| {
+            base > from || (base == from && (index > 0 || cut_end == Some(base)))
+        };
         let bases = listing.iter().flat_map(|listing| listing.logs.iter().map(|(base, _)| *base));
         bases.enumerate().any(is_removed)
     }
@@ -557,7 +560,8 @@ mod tests {
         let needed = || places().filter(|place| *place >= log.needed_from()).collect::<Vec<_>>();
         // All entries from after an unknown cut are among them.
         assert_eq!((missed().len(), missed()), (3 + 6 + 6, needed()));
-        dir.persist(log.id(), Change::Cut { number: 1, end: Offset(2) }, || false).unwrap();
+        let cut = Change::Cut { number: 1, end: Offset(2), is_carried_out: false };
+        dir.persist(log.id(), cut, || false).unwrap();
         assert_eq!((missed().len(), missed()), (4 + 6, needed()));
     }
 }

@@ -279,6 +279,12 @@ impl OpenLog {
         }
     }
 
+    /// Whether the log was cut, and another one has taken its place.
+    pub(super) fn was_cut(&self) -> bool {
+        let appender = self.appender.lock();
+        appender.is_being_cut && appender.is_retired
+    }
+
     pub(crate) fn epochs(&self) -> RankedGuard<'_, EpochCache> {
         self.epochs.lock()
     }

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{Clock, FileSystem, RealClock};
+use riverrun_env::{Clock, FileSystem, OpenMode, RealClock};
 use riverrun_journal::{
     EntryHeader, EntryKind, EntryOwner, Journal, JournalError, JournalOptions, StoredEntry, Submission, Wants,
 };
@@ -369,6 +369,31 @@ fn a_power_cut_brings_nothing_back_that_was_cut() {
     }
 }
 
+/// Checks the log after a kill, with a log dir whose checkpoint is damaged then.
+fn check_damaged_checkpoint(way: Way, stop: u64) -> Result<(), String> {
+    let (sim, life) = stopped_life(way, stop);
+    sim.fs.kill();
+    if let Ok(file) = sim.fs.open(Path::new("/logs/checkpoint"), OpenMode::ReadWrite) {
+        file.write_all_at(b"damage", 20).map_err(|error| error.to_string())?;
+    }
+    for _ in 0..2 {
+        let found = Machine::start(sim.clone(), way).map_err(|error| error.to_string())?;
+        life.check(&found, false)?;
+        sim.fs.kill();
+    }
+    Ok(())
+}
+
+#[test]
+fn damaged_checkpoint_costs_nothing_and_brings_nothing_back() {
+    for way in WAYS {
+        for stop in 0..=whole_life(way) {
+            let checked = check_damaged_checkpoint(way, stop);
+            checked.unwrap_or_else(|error| panic!("{way:?}, stop {stop}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn mistakes_that_are_planted_in_cuts_are_found_out() {
     let stops = whole_life(Way::Journal);
@@ -495,7 +520,8 @@ fn machine_of(cuts: u32, entries: &[AnyEntry]) -> SimEnv {
     let dir = PathBuf::from("/logs");
     sim.fs.create_dir_all(&dir).unwrap();
     let (mut log_starts, _) = LogStarts::open(&*sim.fs, &dir, 0).unwrap();
-    log_starts.put(0, ID, Change::Cut { number: cuts, end: Offset::ZERO }).unwrap();
+    let cut = Change::Cut { number: cuts, end: Offset::ZERO, is_carried_out: false };
+    log_starts.put(0, ID, cut).unwrap();
     let options = JournalOptions::with_bytes(4 << 20);
     let (journal, _replay) = Journal::open(&sim.env(), &PathBuf::from("/journal"), options).unwrap();
     for (number, entry) in entries.iter().enumerate() {
