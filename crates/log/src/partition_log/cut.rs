@@ -47,11 +47,13 @@ impl PartitionLog {
             if !matches!(&*self.state.read(), State::Open(current) if Arc::ptr_eq(current, &log)) {
                 continue;
             }
+            let Some(mode) = self.begin_cut(&log)? else { continue };
+            // Retention and compaction do not wait for the journal.
+            let appended = self.await_appended(&log, mode);
             let mut reshaping = log.reshaping.lock();
             // The next start would refuse an unfinished swap if the log were cut within it.
-            self.finish_swap(&log, &mut reshaping)?;
-            let Some(mode) = self.begin_cut(&log)? else { continue };
-            let prepared = self.prepare_cut(&log, mode, offset);
+            let whole = appended.and_then(|()| self.finish_swap(&log, &mut reshaping));
+            let prepared = whole.and_then(|()| self.prepare_cut(&log, offset));
             let Ok(Some(end)) = prepared else {
                 self.end_cut(&log);
                 return prepared.map(|_| log.end());
@@ -92,16 +94,10 @@ impl PartitionLog {
 
     /// Brings the records below the cut into the segments, and syncs them. Returns the log's new end; `None` if the log
     /// ends there.
-    fn prepare_cut(&self, log: &OpenLog, mode: Mode, offset: Offset) -> Result<Option<Offset>, LogError> {
+    fn prepare_cut(&self, log: &OpenLog, offset: Offset) -> Result<Option<Offset>, LogError> {
         let from = log.log_start().max(log.first_dirty.lock().unwrap_or_default());
         if offset < from {
             return Err(LogError::CutTooFar { id: self.id, offset, from });
-        }
-        if mode == Mode::Journal {
-            self.await_stored(log)?;
-        } else {
-            // Another thread may have taken what was staged, and may be writing it: that lies behind the log's end yet.
-            drop(log.writer.lock());
         }
         if offset >= log.end() {
             return Ok(None);
@@ -118,12 +114,25 @@ impl PartitionLog {
         Ok(Some(end))
     }
 
-    /// Waits until all submitted entries are in the tail.
+    /// Waits until everything that was appended is in the log.
+    fn await_appended(&self, log: &OpenLog, mode: Mode) -> Result<(), LogError> {
+        if mode == Mode::Journal {
+            return self.await_stored(log);
+        }
+        // Another thread may have taken what was staged, and may be writing it: that lies behind the log's end yet.
+        drop(log.writer.lock());
+        Ok(())
+    }
+
+    /// Waits until all submitted entries are in the tail. A stop and a deletion do not wait for that.
     fn await_stored(&self, log: &OpenLog) -> Result<(), LogError> {
         let end = log.appender.lock().next_offset;
         while log.end() < end {
             self.dir.shared().check_appending()?;
             if let Some(failure) = log.journal_failure.get() {
+            if self.is_deleted() {
+                return Err(LogError::Deleted(self.id));
+            }
                 return Err(failure.clone());
             }
             let journal = self.dir.shared().journal_of(self.id);
@@ -186,7 +195,7 @@ impl PartitionLog {
         self.marks.cut_to(end);
         // The unreadable place may be on either side of the cut. Its next reader reports it again.
         self.unreadable.forget();
-        let recovered = recovery::recover(self, None);
+        let recovered = recovery::recover(self, None).map_err(|error| self.dir.judge(error));
         drop(writer);
         let mut state = self.state.write();
         self.leave(&mut state, State::Closed);

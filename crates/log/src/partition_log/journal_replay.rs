@@ -141,7 +141,7 @@ impl PartitionLog {
             if let Some(log) = opened {
                 log.abandon();
             }
-            return Err(self.go_offline(&mut self.state.write(), error));
+            return Err(self.take_offline(error));
         }
         let usable = opened.filter(|log| self.goes_on_after_replay(log));
         let mut state = self.state.write();
@@ -241,7 +241,7 @@ impl PartitionLog {
         if let Some(result) = Self::current(state, self.id) {
             return result;
         }
-        let recovered = self.recover_for_replay(from);
+        let recovered = self.recover_for_replay(from).map_err(|error| self.dir.judge(error));
         self.take_over(state, recovered)
     }
 
@@ -366,12 +366,10 @@ impl PartitionLog {
 
     /// Takes the partition out of use: an entry of the journal is missing in its log.
     pub(crate) fn take_offline(&self, error: LogError) -> LogError {
-        self.go_offline(&mut self.state.write(), error)
-    }
-
-    fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
+        // May wait for the disk, for which no user of the state waits.
         let error = self.dir.judge_at_once(error);
-        if is_told(state, &error) {
+        let mut state = self.state.write();
+        if is_told(&state, &error) {
             tracing::debug!(partition = %self.id, %error, "partition goes offline");
         } else {
             tracing::error!(partition = %self.id, %error, "partition goes offline");
@@ -379,7 +377,7 @@ impl PartitionLog {
         if let State::Open(log) = &*state {
             log.abandon();
         }
-        self.leave(state, State::Offline(error.clone()));
+        self.leave(&mut state, State::Offline(error.clone()));
         error
     }
 

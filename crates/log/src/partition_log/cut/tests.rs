@@ -449,7 +449,8 @@ fn cut_waits_for_a_write_that_is_under_way() {
         }
         let mode = log.begin_cut(&open).unwrap().unwrap();
         let (log, open) = (&log, &open);
-        let preparing = scope.spawn(move || log.prepare_cut(open, mode, Offset(2)));
+        let prepare = move || log.await_appended(open, mode).and_then(|()| log.prepare_cut(open, Offset(2)));
+        let preparing = scope.spawn(prepare);
         let begun = clock.monotonic();
         while !preparing.is_finished() && clock.monotonic() < begun + Duration::from_millis(50) {
             thread::yield_now();
@@ -459,6 +460,37 @@ fn cut_waits_for_a_write_that_is_under_way() {
         preparing.join().unwrap()
     });
     assert_eq!(prepared.unwrap(), Some(Offset(1)), "the batch that holds the offset goes as a whole");
+}
+
+#[test]
+fn cut_that_waits_for_the_journal_holds_up_no_deletion() {
+    let machine = Machine::start(SimEnv::new(1), Way::Journal).unwrap();
+    machine.append(&[String::from("before")], ProducerStamp::NONE).unwrap();
+    let (log, clock) = (machine.log(), RealClock::new());
+    let open = log.open().unwrap();
+    machine.sim.fs.hang_device(Some(Path::new("/journal")));
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(TimestampMs(0), None, Some(b"on its way"), &[]).unwrap();
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+    log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+    thread::scope(|scope| {
+        let cutting = scope.spawn(|| log.truncate_to(Offset(1)));
+        while !open.appender.lock().is_being_cut {
+            assert!(clock.monotonic() < PATIENCE, "the cut does not begin");
+            thread::yield_now();
+        }
+        assert!(open.reshaping.try_lock().is_some(), "retention does not wait either");
+        let deleting = scope.spawn(|| machine.store().delete(ID, 0));
+        let begun = clock.monotonic();
+        while !deleting.is_finished() && clock.monotonic() < begun + PATIENCE {
+            thread::yield_now();
+        }
+        let is_deleted = deleting.is_finished();
+        machine.sim.fs.hang_device(None);
+        assert!(is_deleted, "it waits for the journal");
+        deleting.join().unwrap().unwrap();
+        assert!(matches!(cutting.join().unwrap(), Err(LogError::Deleted(ID))));
+    });
 }
 
 #[test]

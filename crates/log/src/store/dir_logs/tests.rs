@@ -453,3 +453,33 @@ fn a_wait_for_the_writer_tells_of_no_write_that_hangs() {
         written.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn log_that_is_closed_on_a_slow_disk_keeps_no_look_waiting() {
+    let sim = SimEnv::new(1);
+    let (store, log) = running(&sim);
+    store.checkpoint().unwrap();
+    let open = log.open().unwrap();
+    // Space that the closing gives back.
+    open.writer.lock().active.as_mut().unwrap().allocated = Some(1 << 20);
+    let before = (log.known_range(), log.size_bytes());
+    sim.fs.hang_device(Some(Path::new("/logs")));
+    let clock = Env::real().clock;
+    let end = clock.monotonic() + PATIENCE;
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| log.close());
+        while !open.appender.lock().is_retired {
+            assert!(clock.monotonic() < end, "the log is not closed");
+            thread::yield_now();
+        }
+        let looking = scope.spawn(|| (log.known_range(), log.size_bytes()));
+        while !looking.is_finished() && clock.monotonic() < end {
+            thread::yield_now();
+        }
+        let has_looked = looking.is_finished() && !closing.is_finished();
+        sim.fs.hang_device(None);
+        assert!(closing.join().unwrap());
+        assert!(has_looked, "it waits for the disk");
+        assert_eq!(looking.join().unwrap(), before);
+    });
+}
