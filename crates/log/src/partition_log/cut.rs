@@ -110,6 +110,7 @@ impl PartitionLog {
         self.settle_below(log, &mut writer, end)?;
         if writer.recovery_point < end {
             log.sync_above(writer.recovery_point).map_err(|error| self.dir.judge(error))?;
+            self.dir.check_write_backs()?;
         }
         Ok(Some(end))
     }
@@ -129,10 +130,10 @@ impl PartitionLog {
         let end = log.appender.lock().next_offset;
         while log.end() < end {
             self.dir.shared().check_appending()?;
-            if let Some(failure) = log.journal_failure.get() {
             if self.is_deleted() {
                 return Err(LogError::Deleted(self.id));
             }
+            if let Some(failure) = log.journal_failure.get() {
                 return Err(failure.clone());
             }
             let journal = self.dir.shared().journal_of(self.id);

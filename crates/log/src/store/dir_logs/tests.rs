@@ -287,13 +287,12 @@ fn nobody_waits_for_the_writer_while_the_disk_is_told_to_begin() {
     assert_eq!(told.try_recv(), Ok(true));
 }
 
-#[test]
-fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
-    let sim = SimEnv::new(1);
-    let store = open(&sim);
-    recover(&store);
-    append_much(&store);
-    let dir = partition(&store, KNOWN).dir().clone();
+/// Runs `sync` while the disk is told to begin with settled bytes, and refuses.
+fn beside_a_failed_write_back<T: Send>(
+    sim: &SimEnv,
+    store: &LogStore,
+    sync: impl FnOnce() -> Result<T, LogError> + Send,
+) -> Result<T, LogError> {
     let (tell, told) = sync_channel(1);
     let fs = sim.fs.clone();
     sim.fs.during_next_write_back(move || {
@@ -309,15 +308,36 @@ fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
     });
     sim.fs.fail_write_back_after(0);
     thread::scope(|scope| {
-        let beside = store.dirs[0].clone();
-        let checkpoint = scope.spawn(move || {
+        let syncing = scope.spawn(move || {
             told.recv_timeout(PATIENCE).unwrap();
-            beside.checkpoint(false, Haste::AtOnce).map(|_| ())
+            sync()
         });
         store.settle().unwrap_err();
-        checkpoint.join().unwrap().unwrap_err();
-    });
+        syncing.join().unwrap()
+    })
+}
+
+#[test]
+fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append_much(&store);
+    let dir = partition(&store, KNOWN).dir().clone();
+    let beside = store.dirs[0].clone();
+    beside_a_failed_write_back(&sim, &store, || beside.checkpoint(false, Haste::AtOnce)).unwrap_err();
     assert!(dir.checkpointed(KNOWN).is_none_or(|known| known.recovery_point == Offset(0)));
+}
+
+#[test]
+fn cut_believes_no_sync_beside_a_failed_write_back() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append_much(&store);
+    let log = partition(&store, KNOWN);
+    beside_a_failed_write_back(&sim, &store, || log.truncate_to(Offset(1))).unwrap_err();
+    assert_eq!(log.dir().cuts_or(KNOWN, 0), 0, "the records below may be lost");
 }
 
 #[test]
