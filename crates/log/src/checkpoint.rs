@@ -197,7 +197,12 @@ impl PartitionCheckpoint {
     pub(crate) fn change(&mut self, change: Change) {
         match change {
             Change::Start(log_start) => self.log_start = self.log_start.max(log_start),
-            Change::Cut { number, end } if number > self.cuts => {
+            Change::Cut { number, is_carried_out: true, .. } if self.is_lost && number > self.cuts => {
+                // The log may be far beyond by now, and be under a later checkpoint, which is lost.
+                self.cuts = number;
+                self.cut_end = None;
+            }
+            Change::Cut { number, end, .. } if number > self.cuts => {
                 self.cuts = number;
                 self.cut_end = Some(end);
                 self.recovery_point = self.recovery_point.min(end);

@@ -11,12 +11,14 @@
 //!                                CRC-32C of all before u32
 //! ```
 //! All big-endian. The offset is the log's start if *cuts* is 0; else it is the log's end after the cut of that number.
-//! The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which no log
-//! could be cut. A record counts if its generation is not older than the checkpoint's. Once a checkpoint contains all
-//! of them, writing begins again at the front, over blocks that the file has already: a full disk does not keep
-//! retention from making space. A record that is not intact is the torn one of a move that was never answered, or
-//! damage, which is reported: a disk writes a sector of 512 bytes whole or not at all, so only a record that lies in
-//! two of them can be torn, and only if it is the last one.
+//! The top bit of *cuts* is set until the cut is carried out: the segments may have records from before it. Such a
+//! record is never written over, and is changed in its place then, so it lies in one sector. The version rises with
+//! each change of layout; a newer one is refused by name, and so is version 1, in which no log could be cut. A record
+//! counts if its generation is not older than the checkpoint's. Once a checkpoint contains all of them, writing begins
+//! again at the front, over blocks that the file has already: a full disk does not keep retention from making space. A
+//! record that is not intact is the torn one of a move that was never answered, or damage, which is reported: a disk
+//! writes a sector of 512 bytes whole or not at all, so only a record that lies in two of them can be torn, and only if
+//! it is the last one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +46,10 @@ const SECTOR_BYTES: usize = 512;
 const PREALLOCATED_BYTES: usize = 64 * 1024;
 /// Bytes of the file at most: three hundred thousand records between two checkpoints.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Set in the number of a cut that is not carried out.
+const BEGUN: u32 = 1 << 31;
+/// The highest number of a cut.
+pub(crate) const CUTS_MAX: u32 = BEGUN - 1;
 
 /// The change of a log that a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +62,22 @@ pub(crate) enum Change {
         number: u32,
         /// The log's end after it.
         end: Offset,
+        /// Whether the segments have nothing from before it any more.
+        is_carried_out: bool,
     },
 }
 
 /// The open file.
 ///
-/// Invariants: records of generations that still count lie before `position`; `newest` is the generation of the
-/// last one.
+/// Invariants: records of generations that still count lie before slot `next`, or are among `begun`; `newest` is the
+/// generation of the last one. `begun` has all cuts of the file that are not carried out.
 #[derive(Debug)]
 pub(crate) struct LogStarts {
     path: PathBuf,
     file: Arc<dyn File>,
-    position: u64,
+    next: usize,
     newest: u64,
+    begun: Vec<(usize, Record)>,
 }
 
 impl LogStarts {
@@ -112,11 +121,11 @@ impl LogStarts {
             );
         }
         let changes = content.changes(generation).collect();
-        let last = content.counting(generation).last();
-        let end = last.map_or(0, |(slot, _)| slot + 1);
+        let next = content.counting(generation).last().map_or(0, |(slot, _)| slot + 1);
+        let begun = content.records.iter().copied().filter(|(_, record)| record.is_begun()).collect();
         let newest = content.counting(generation).map(|(_, record)| record.generation).max().unwrap_or(0);
         let file = fs.open(&path, OpenMode::ReadWrite).map_err(io)?;
-        Ok((Self { path, file, position: slot_position(end), newest }, changes))
+        Ok((Self { path, file, next, newest, begun }, changes))
     }
 
     /// The file.
@@ -137,21 +146,51 @@ impl LogStarts {
         partition: PartitionId,
         change: Change,
     ) -> Result<(), ChangeError> {
-        if self.position + RECORD_BYTES as u64 > FILE_BYTES_MAX {
+        let record = Record { generation, partition, change };
+        let slot = self.slot_for(&record);
+        if slot_position(slot + 1) > FILE_BYTES_MAX {
             return Err(ChangeError::Undone(std::io::ErrorKind::StorageFull.into()));
         }
-        let record = Record { generation, partition, change };
-        self.file.write_all_at(&record.encode(), self.position).map_err(ChangeError::Undone)?;
-        self.file.sync_data().map_err(ChangeError::Unknown)?;
-        self.position += RECORD_BYTES as u64;
+        self.write(slot, &record)?;
+        if record.is_begun() {
+            self.begun.push((slot, record));
+        }
+        self.next = slot + 1;
         self.newest = generation;
         Ok(())
+    }
+
+    /// Notes that the segments of a log have nothing from before its cuts. Durable when it returns, and before anything
+    /// is appended.
+    pub(crate) fn carry_out_cuts(&mut self, partition: PartitionId) -> Result<(), ChangeError> {
+        while let Some(index) = self.begun.iter().position(|(_, record)| record.partition == partition) {
+            let (slot, record) = self.begun[index];
+            self.write(slot, &record.carried_out())?;
+            self.begun.remove(index);
+        }
+        Ok(())
+    }
+
+    fn write(&self, slot: usize, record: &Record) -> Result<(), ChangeError> {
+        self.file.write_all_at(&record.encode(), slot_position(slot)).map_err(ChangeError::Undone)?;
+        self.file.sync_data().map_err(ChangeError::Unknown)
+    }
+
+    /// The next slot that may be written over, and that suits the record.
+    fn slot_for(&self, record: &Record) -> usize {
+        let is_begun = |slot: usize| self.begun.iter().any(|(begun, _)| *begun == slot);
+        let must_be_whole = record.is_begun();
+        let mut slot = self.next;
+        while is_begun(slot) || (must_be_whole && lies_in_two_sectors(slot)) {
+            slot += 1;
+        }
+        slot
     }
 
     /// A checkpoint of `generation` is durable: it contains all moves of older generations.
     pub(crate) fn checkpointed(&mut self, generation: u64) {
         if self.newest < generation {
-            self.position = HEADER_BYTES as u64;
+            self.next = 0;
         }
     }
 }
@@ -177,10 +216,24 @@ struct Record {
 }
 
 impl Record {
+    /// Whether it is about a cut that is not carried out.
+    fn is_begun(&self) -> bool {
+        matches!(self.change, Change::Cut { is_carried_out: false, .. })
+    }
+
+    fn carried_out(self) -> Self {
+        let change = match self.change {
+            Change::Cut { number, end, .. } => Change::Cut { number, end, is_carried_out: true },
+            change @ Change::Start(_) => change,
+        };
+        Self { change, ..self }
+    }
+
     fn encode(self) -> Vec<u8> {
         let (offset, cuts) = match self.change {
             Change::Start(log_start) => (log_start, 0),
-            Change::Cut { number, end } => (end, number),
+            Change::Cut { number, end, is_carried_out: true } => (end, number),
+            Change::Cut { number, end, is_carried_out: false } => (end, number | BEGUN),
         };
         let mut out = Vec::with_capacity(RECORD_BYTES);
         out.extend_from_slice(&self.generation.to_be_bytes());
@@ -202,7 +255,8 @@ impl Record {
         }
         let change = match reader.u32(NAME)? {
             0 => Change::Start(offset),
-            number => Change::Cut { number, end: offset },
+            BEGUN => return Err(DecodeError::Invalid(NAME)),
+            cuts => Change::Cut { number: cuts & !BEGUN, end: offset, is_carried_out: cuts & BEGUN == 0 },
         };
         let stored = reader.u32(NAME)?;
         let checksum = crc32c::crc32c(&bytes[..RECORD_BYTES - size_of::<u32>()]);
@@ -376,13 +430,37 @@ mod tests {
     fn cut_is_read_as_written_and_the_version_without_is_refused() {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
-        let cut = Change::Cut { number: 3, end: Offset(9) };
-        starts.put(1, partition(0), cut).unwrap();
+        let cut = |is_carried_out| Change::Cut { number: 3, end: Offset(9), is_carried_out };
+        starts.put(1, partition(0), cut(false)).unwrap();
         sim.fs.crash();
-        assert_eq!(open(&sim, 1).1, [(partition(0), cut)]);
+        let (mut starts, changes) = open(&sim, 1);
+        assert_eq!(changes, [(partition(0), cut(false))]);
+        starts.carry_out_cuts(partition(0)).unwrap();
+        sim.fs.crash();
+        assert_eq!(open(&sim, 1).1, [(partition(0), cut(true))]);
         let mut older = empty_file();
         older[9] = 1;
         assert_eq!(decode(&older).unwrap_err(), DecodeError::OldVersion { name: NAME, found: 1, oldest: 2 });
+    }
+
+    #[test]
+    fn cut_stays_until_it_is_carried_out_and_never_lies_in_two_sectors() {
+        let sim = SimEnv::new(1);
+        let cut = |number| Change::Cut { number, end: Offset(9), is_carried_out: false };
+        for number in 1..=12 {
+            let (mut starts, _) = open(&sim, u64::from(number));
+            starts.put(u64::from(number), partition(1), cut(number)).unwrap();
+        }
+        let bytes =
+            riverrun_env::read_whole(&*sim.fs, &Path::new("/").join(LOG_STARTS_FILE), 1 << 20).unwrap();
+        let records = decode(&bytes).unwrap().records;
+        assert_eq!(records.len(), 12, "none was written over");
+        assert!(records.iter().all(|(slot, _)| !lies_in_two_sectors(*slot)), "{records:?}");
+        let (mut starts, _) = open(&sim, 20);
+        starts.carry_out_cuts(partition(1)).unwrap();
+        starts.put(20, partition(0), Change::Start(Offset(1))).unwrap();
+        assert_eq!(open(&sim, 0).1[0], (partition(0), Change::Start(Offset(1))), "over the first one");
+        assert!(starts.begun.is_empty());
     }
 
     #[test]

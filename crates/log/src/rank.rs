@@ -60,7 +60,7 @@ ranks! {
     Settling;
     /// A checkpoint of a log dir is made.
     Checkpointing;
-    /// A partition's log is opened, cut or ended.
+    /// A partition's log is opened, cut, closed or ended.
     Opening;
     /// Entries are put aside for a log dir, or are released.
     Asides;

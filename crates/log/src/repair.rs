@@ -438,9 +438,13 @@ impl Repair {
     /// Makes the checkpoint say no more of the partition than is left. Its generation stays, so that the log starts
     /// that moved since count as before.
     fn forget_synced(&self, mut checkpoint: DirCheckpoint, cut: &Cut) -> Result<(), LogError> {
-        let known = checkpoint.partitions.get_mut(&self.id).filter(|known| !known.is_lost);
-        let Some(known) = known else { return Ok(()) };
+        let Some(known) = checkpoint.partitions.get_mut(&self.id) else { return Ok(()) };
         let end = cut.log_end;
+        if known.is_lost {
+            // Nothing else is said of it.
+            known.cut_end = known.cut_end.map(|cut_end| cut_end.min(end));
+            return self.replace_checkpoint(&checkpoint);
+        }
         let is_cut = known.recovery_point > end;
         known.recovery_point = known.recovery_point.min(end);
         known.log_end = end.max(known.log_start);
@@ -458,6 +462,10 @@ impl Repair {
             known.producers = EncodedProducers::default();
         }
         known.producers_end = known.producers_end.min(known.recovery_point);
+        self.replace_checkpoint(&checkpoint)
+    }
+
+    fn replace_checkpoint(&self, checkpoint: &DirCheckpoint) -> Result<(), LogError> {
         let path = self.log_dir.join(CHECKPOINT_FILE);
         atomic_replace(&*self.env.fs, &path, &checkpoint.encode())
             .map_err(|error| LogError::io(&path, error.into()))

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -47,9 +47,31 @@ pub(crate) struct Core {
     pub(crate) stuck: Stuck,
     /// The furthest published position that this process has read. The queue never goes back before it while any
     /// process has it open.
-    seen: AtomicU64,
+    seen: Seen,
     /// For a view: the state found at opening, if a recovery was due.
     snapshot: Option<Snapshot>,
+}
+
+/// A position that never goes back, as far as the threads of this process have read it.
+#[derive(Debug, Default)]
+struct Seen(AtomicU64);
+
+impl Seen {
+    /// The furthest value that a thread has [looked](Self::look) at. A position that is read after this call is no
+    /// lower. SYNC: seen.
+    fn furthest(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+
+    /// Reads the position. Returns whether it is lower than before this call: another thread may read a further one
+    /// meanwhile.
+    fn look(&self, read: impl FnOnce() -> u64) -> bool {
+        let before = self.furthest();
+        let position = read();
+        // SYNC: seen. A thread that loads this reads the position after this thread did.
+        self.0.fetch_max(position, Release);
+        position < before
+    }
 }
 
 /// How often the synced marks are read while one is being stored, which takes well under a microsecond.
@@ -384,13 +406,13 @@ fn verify(core: &Arc<Core>) -> Result<u64, QueueError> {
 
 impl Core {
     fn new(control: Control, segments: Segments, trusted_from: u64, snapshot: Option<Snapshot>) -> Self {
-        let seen = AtomicU64::new(0);
+        let seen = Seen::default();
         Self { control, segments, trusted_from, stuck: Stuck::default(), seen, snapshot }
     }
 
     pub(crate) fn head(&self) -> Result<Head, QueueError> {
         let Some(snapshot) = self.snapshot() else {
-            let seen = self.seen.load(Relaxed);
+            let seen = self.seen.furthest();
             let head = self.control.head()?;
             return if head.position < seen { Err(self.control.went_back()) } else { Ok(head) };
         };
@@ -410,8 +432,7 @@ impl Core {
 
     fn look_in_place(&self) -> Result<(), QueueError> {
         self.control.check_in_place()?;
-        let published = self.control.published();
-        if published < self.seen.fetch_max(published, Relaxed) {
+        if self.seen.look(|| self.control.published()) {
             return Err(self.control.went_back());
         }
         let (mut head, mut segment) = self.at_head(Segments::get)?;
@@ -570,5 +591,22 @@ fn is_free(dir: &Path) -> Result<bool, QueueError> {
             Ok(prefix.iter().all(|byte| *byte == 0))
         }
         _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seen;
+
+    #[test]
+    fn position_that_others_read_meanwhile_has_not_gone_back() {
+        let seen = Seen::default();
+        let overtaken = seen.look(|| {
+            assert!(!seen.look(|| 200));
+            100
+        });
+        assert!(!overtaken, "it was read before the further one");
+        assert_eq!(seen.furthest(), 200);
+        assert!(seen.look(|| 100));
     }
 }

@@ -27,11 +27,16 @@ impl LogDir {
         Ok(volumes.tell_of_lost_writes())
     }
 
+    /// To be called after a sync, before it is believed: it does not tell of pages that the system dropped just before,
+    /// when it was told to begin with them.
+    pub(crate) fn check_write_backs(&self) -> Result<(), LogError> {
+        drop(self.write_backs.write());
+        self.check_usable()
+    }
+
     /// The bytes `unwritten`, as all that was in the dir before the sync, are synced.
     pub(crate) fn confirm_sync(&self, unwritten: &[Unwritten]) -> Result<(), LogError> {
-        // The sync does not tell of pages that the system dropped just before it, when it was told to begin with them.
-        drop(self.write_backs.write());
-        self.check_usable()?;
+        self.check_write_backs()?;
         unwritten.iter().for_each(Unwritten::note_written);
         self.has_synced_found.store(true, Ordering::Release);
         Ok(())

@@ -179,6 +179,7 @@ impl<'a> Begun<'a> {
         }
         self.dir.check_time()?;
         let _working = self.dir.working(DirWork::Checkpoint);
+        let _until_it_has_failed = self.dir.writing_back();
         let begun = piece.file.begin_write_back(piece.bytes.start, piece.len());
         begun.map_err(|error| self.dir.fail(&piece.path, &error))?;
         self.bytes += piece.len();
@@ -196,8 +197,10 @@ impl<'a> Begun<'a> {
             self.dir.check_time()?;
             self.dir.env.clock.sleep(POLL);
         }
+        let until_it_has_failed = self.dir.writing_back();
         let finished = piece.file.finish_write_back(piece.bytes.start, piece.len());
         finished.map_err(|error| self.dir.fail(&piece.path, &error))?;
+        drop(until_it_has_failed);
         self.bytes -= piece.len();
         if let Some(segment) = &piece.segment {
             segment.note_written_back(piece.bytes.end);

@@ -9,12 +9,14 @@
 //! 1. Appends are refused. Records below the cut are brought into the segments, and these are synced: the journal's
 //!    entries from before the cut are of no use any more.
 //! 2. The log dir writes the cut down, with its number, and syncs that (`log_starts.rs`).
-//! 3. The log is recovered up to the cut, by the code that a start uses, and replaces the one before.
+//! 3. The log is recovered up to the cut, by the code that a start uses. Its files have nothing beyond the cut then,
+//!    which is synced, and written down, too. The log replaces the one before.
 //!
 //! A crash before the end of step 2 leaves the log as it was, or cut; one after it finds the cut, and cuts once more.
-//! Nothing is appended to the cut log, and so nothing acked, before step 2 has ended. Until a checkpoint covers the log
+//! Nothing is appended to the cut log, and so nothing acked, before step 3 has ended. Until a checkpoint covers the log
 //! it goes through the journal, whatever its level asks for (see [`super::level_change`]), so that bytes of its
-//! segments beyond the cut count for nothing at a start.
+//! segments beyond the cut count for nothing at a start. If the checkpoint is damaged, nobody knows whether one had
+//! covered the log. Then bytes beyond a cut count if it was carried out: they are from after it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +27,7 @@ use riverrun_types::Offset;
 use super::open::OpenLog;
 use super::{PartitionLog, State, recovery};
 use crate::error::{LogError, ReadError};
-use crate::log_starts::Change;
+use crate::log_starts::{CUTS_MAX, Change};
 use crate::mode::Mode;
 
 /// Time between two looks at whether the journal has stored earlier appends.
@@ -45,11 +47,13 @@ impl PartitionLog {
             if !matches!(&*self.state.read(), State::Open(current) if Arc::ptr_eq(current, &log)) {
                 continue;
             }
+            let Some(mode) = self.begin_cut(&log)? else { continue };
+            // Retention and compaction do not wait for the journal.
+            let appended = self.await_appended(&log, mode);
             let mut reshaping = log.reshaping.lock();
             // The next start would refuse an unfinished swap if the log were cut within it.
-            self.finish_swap(&log, &mut reshaping)?;
-            let Some(mode) = self.begin_cut(&log)? else { continue };
-            let prepared = self.prepare_cut(&log, mode, offset);
+            let whole = appended.and_then(|()| self.finish_swap(&log, &mut reshaping));
+            let prepared = whole.and_then(|()| self.prepare_cut(&log, offset));
             let Ok(Some(end)) = prepared else {
                 self.end_cut(&log);
                 return prepared.map(|_| log.end());
@@ -90,16 +94,10 @@ impl PartitionLog {
 
     /// Brings the records below the cut into the segments, and syncs them. Returns the log's new end; `None` if the log
     /// ends there.
-    fn prepare_cut(&self, log: &OpenLog, mode: Mode, offset: Offset) -> Result<Option<Offset>, LogError> {
+    fn prepare_cut(&self, log: &OpenLog, offset: Offset) -> Result<Option<Offset>, LogError> {
         let from = log.log_start().max(log.first_dirty.lock().unwrap_or_default());
         if offset < from {
             return Err(LogError::CutTooFar { id: self.id, offset, from });
-        }
-        if mode == Mode::Journal {
-            self.await_stored(log)?;
-        } else {
-            // Another thread may have taken what was staged, and may be writing it: that lies behind the log's end yet.
-            drop(log.writer.lock());
         }
         if offset >= log.end() {
             return Ok(None);
@@ -112,15 +110,29 @@ impl PartitionLog {
         self.settle_below(log, &mut writer, end)?;
         if writer.recovery_point < end {
             log.sync_above(writer.recovery_point).map_err(|error| self.dir.judge(error))?;
+            self.dir.check_write_backs()?;
         }
         Ok(Some(end))
     }
 
-    /// Waits until all submitted entries are in the tail.
+    /// Waits until everything that was appended is in the log.
+    fn await_appended(&self, log: &OpenLog, mode: Mode) -> Result<(), LogError> {
+        if mode == Mode::Journal {
+            return self.await_stored(log);
+        }
+        // Another thread may have taken what was staged, and may be writing it: that lies behind the log's end yet.
+        drop(log.writer.lock());
+        Ok(())
+    }
+
+    /// Waits until all submitted entries are in the tail. A stop and a deletion do not wait for that.
     fn await_stored(&self, log: &OpenLog) -> Result<(), LogError> {
         let end = log.appender.lock().next_offset;
         while log.end() < end {
             self.dir.shared().check_appending()?;
+            if self.is_deleted() {
+                return Err(LogError::Deleted(self.id));
+            }
             if let Some(failure) = log.journal_failure.get() {
                 return Err(failure.clone());
             }
@@ -168,9 +180,9 @@ impl PartitionLog {
     /// Has the log dir write the cut down. Durable when it returns.
     fn write_cut(&self, log: &OpenLog, end: Offset) -> Result<(), LogError> {
         // The count comes from the disk.
-        let number = log.cuts.checked_add(1);
+        let number = Some(log.cuts + 1).filter(|number| *number <= CUTS_MAX);
         let number = number.ok_or_else(|| LogError::corrupt(&self.path(), 0, "it was cut too often"))?;
-        self.persist(Change::Cut { number, end })
+        self.persist(Change::Cut { number, end, is_carried_out: false })
     }
 
     /// Cuts the log as it was written down. If that fails, the log's next opening does it.
@@ -184,7 +196,7 @@ impl PartitionLog {
         self.marks.cut_to(end);
         // The unreadable place may be on either side of the cut. Its next reader reports it again.
         self.unreadable.forget();
-        let recovered = recovery::recover(self, None);
+        let recovered = recovery::recover(self, None).map_err(|error| self.dir.judge(error));
         drop(writer);
         let mut state = self.state.write();
         self.leave(&mut state, State::Closed);

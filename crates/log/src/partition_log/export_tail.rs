@@ -45,7 +45,8 @@ impl PartitionLog {
         // Deleted records need not be kept.
         let known_end = writer.recovery_point.max(log.log_start());
         let mut from = known_end.0.max(log.held_end.load(Ordering::Relaxed));
-        let tail_begin = log.shown.lock().tail.entries().next().map(|entry| entry.position);
+        // Entries before may be in another journal, and have positions of that one.
+        let tail_begin = log.shown.lock().tail.entries_from(Offset(from)).next().map(|entry| entry.position);
         if from >= writer.end.0 && tail_begin.is_none_or(|begin| begin >= unsettled.end) {
             return Ok(Vec::new());
         }

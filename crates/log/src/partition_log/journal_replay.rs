@@ -88,9 +88,12 @@ impl PartitionLog {
             return false;
         }
         let from = from.max(self.known_end());
+        let cut_end = self.dir.checkpointed(self.id).and_then(|known| known.cut_end);
         let listing = Listing::read(self.dir.env(), &self.path());
-        // The first one stays if it begins there.
-        let is_removed = |(index, base): (usize, Offset)| base > from || (base == from && index > 0);
+        // The first one stays if it begins there, but is emptied if the log was cut there.
+        let is_removed = |(index, base): (usize, Offset)| {
+            base > from || (base == from && (index > 0 || cut_end == Some(base)))
+        };
         let bases = listing.iter().flat_map(|listing| listing.logs.iter().map(|(base, _)| *base));
         bases.enumerate().any(is_removed)
     }
@@ -138,7 +141,7 @@ impl PartitionLog {
             if let Some(log) = opened {
                 log.abandon();
             }
-            return Err(self.go_offline(&mut self.state.write(), error));
+            return Err(self.take_offline(error));
         }
         let usable = opened.filter(|log| self.goes_on_after_replay(log));
         let mut state = self.state.write();
@@ -238,7 +241,7 @@ impl PartitionLog {
         if let Some(result) = Self::current(state, self.id) {
             return result;
         }
-        let recovered = self.recover_for_replay(from);
+        let recovered = self.recover_for_replay(from).map_err(|error| self.dir.judge(error));
         self.take_over(state, recovered)
     }
 
@@ -363,12 +366,10 @@ impl PartitionLog {
 
     /// Takes the partition out of use: an entry of the journal is missing in its log.
     pub(crate) fn take_offline(&self, error: LogError) -> LogError {
-        self.go_offline(&mut self.state.write(), error)
-    }
-
-    fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
+        // May wait for the disk, for which no user of the state waits.
         let error = self.dir.judge_at_once(error);
-        if is_told(state, &error) {
+        let mut state = self.state.write();
+        if is_told(&state, &error) {
             tracing::debug!(partition = %self.id, %error, "partition goes offline");
         } else {
             tracing::error!(partition = %self.id, %error, "partition goes offline");
@@ -376,7 +377,7 @@ impl PartitionLog {
         if let State::Open(log) = &*state {
             log.abandon();
         }
-        self.leave(state, State::Offline(error.clone()));
+        self.leave(&mut state, State::Offline(error.clone()));
         error
     }
 
@@ -557,7 +558,8 @@ mod tests {
         let needed = || places().filter(|place| *place >= log.needed_from()).collect::<Vec<_>>();
         // All entries from after an unknown cut are among them.
         assert_eq!((missed().len(), missed()), (3 + 6 + 6, needed()));
-        dir.persist(log.id(), Change::Cut { number: 1, end: Offset(2) }, || false).unwrap();
+        let cut = Change::Cut { number: 1, end: Offset(2), is_carried_out: false };
+        dir.persist(log.id(), cut, || false).unwrap();
         assert_eq!((missed().len(), missed()), (4 + 6, needed()));
     }
 }

@@ -93,7 +93,7 @@ pub struct PartitionLog {
     epoch: AtomicI32,
     config: RwLock<Arc<LogConfig>>,
     marks: Marks,
-    /// Held while the log is opened.
+    /// Held while the log is opened, cut or closed.
     opening: Ranked<rank::Opening, ()>,
     state: RankedRw<rank::State, State>,
     /// The damage that was found since the log was opened.
@@ -424,11 +424,11 @@ impl PartitionLog {
             self.dir.check_in_place()?;
         }
         self.dir.shared().check_recovered()?;
-        let recovered = recovery::recover(self, None);
+        let recovered = recovery::recover(self, None).map_err(|error| self.dir.judge(error));
         self.take_over(&mut self.state.write(), recovered)
     }
 
-    /// Makes the outcome of a recovery the state of a log that was closed.
+    /// Makes the outcome of a recovery the state of a log that was closed. Its error was judged.
     fn take_over(
         &self,
         state: &mut State,
@@ -451,7 +451,6 @@ impl PartitionLog {
                 Ok(log)
             }
             Err(error) => {
-                let error = self.dir.judge(error);
                 self.note_opening_unreadable(&error);
                 if error.is_lasting() {
                     tracing::error!(partition = %self.id, %error, "partition goes offline");
@@ -506,19 +505,27 @@ impl PartitionLog {
         self.dir.persist(self.id, change, || self.is_deleted())
     }
 
-    /// Closes the log if it is open, the checkpoint has everything of it, and it is not in use right now. Does not
-    /// wait.
+    /// Closes the log if it is open, the checkpoint has everything of it, and it is not in use right now. Does nothing while it
+    /// is being opened or cut.
     pub(crate) fn close_if_unused(&self) -> bool {
+        let Some(_opening) = self.opening.try_lock() else { return false };
         let Some(mut state) = self.state.try_write() else { return false };
         // Each user of an open log holds a reference to it.
-        let is_unused = |log: &Arc<OpenLog>| Arc::strong_count(log) == 1;
-        let is_retired = matches!(&*state, State::Open(log) if is_unused(log) && log.retire());
-        if is_retired {
-            // A checkpoint covers it all.
-            self.has_journal_tail.store(false, Ordering::Relaxed);
-            self.leave(&mut state, State::Closed);
-        }
-        is_retired
+        let is_unused = matches!(&*state, State::Open(log) if Arc::strong_count(log) == 1);
+        let closed = if is_unused { self.retire_in(&mut state) } else { None };
+        drop(state);
+        // Only callers that want the log open again wait for the disk.
+        closed.as_deref().map(OpenLog::tidy_up).is_some()
+    }
+
+    /// Makes a log that can be closed the partition's current one no longer, and returns it.
+    fn retire_in(&self, state: &mut State) -> Option<Arc<OpenLog>> {
+        let State::Open(log) = &*state else { return None };
+        let log = Some(log.clone()).filter(|log| log.retire())?;
+        // A checkpoint covers it all.
+        self.has_journal_tail.store(false, Ordering::Relaxed);
+        self.leave(state, State::Closed);
+        Some(log)
     }
 
     /// Replaces an open log by another state.

@@ -109,9 +109,7 @@ impl PartitionLog {
     /// The error, unless `log` was cut meanwhile: then the place that was read is gone, and the next call finds the log
     /// that has replaced it.
     pub(crate) fn unless_cut(&self, log: &OpenLog, error: LogError) -> LogError {
-        let appender = log.appender.lock();
-        let was_cut = appender.is_being_cut && appender.is_retired;
-        if was_cut { LogError::BeingCut(self.id) } else { error }
+        if log.was_cut() { LogError::BeingCut(self.id) } else { error }
     }
 
     /// As [`Self::take_offline_if_damaged`], for a read. An error of the device may be the first sign that it is dead.

@@ -279,6 +279,12 @@ impl OpenLog {
         }
     }
 
+    /// Whether the log was cut, and another one has taken its place.
+    pub(super) fn was_cut(&self) -> bool {
+        let appender = self.appender.lock();
+        appender.is_being_cut && appender.is_retired
+    }
+
     pub(crate) fn epochs(&self) -> RankedGuard<'_, EpochCache> {
         self.epochs.lock()
     }
@@ -297,11 +303,11 @@ impl OpenLog {
         }
     }
 
-    /// Refuses appends from now on. Does nothing if the checkpoint lacks something of the log, or a writer, retention
-    /// or compaction is at work.
+    /// Refuses appends from now on, so that the log can be closed: [`Self::tidy_up`] comes next. Does nothing if the
+    /// checkpoint lacks something of the log, or a writer, retention or compaction is at work. Waits for no disk.
     pub(crate) fn retire(&self) -> bool {
         let Some(_reshaping) = self.reshaping.try_lock() else { return false };
-        let Some(mut writer) = self.writer.try_lock() else { return false };
+        let Some(writer) = self.writer.try_lock() else { return false };
         let mut appender = self.appender.lock();
         // Offsets that are neither staged nor in a segment are on their way through the journal.
         let is_on_its_way = appender.next_offset != writer.end || appender.mode.is_leaving();
@@ -310,11 +316,14 @@ impl OpenLog {
             return false;
         }
         appender.is_retired = true;
-        drop(appender);
-        writer.give_space_back();
-        drop(writer);
-        self.remove_doomed();
         true
+    }
+
+    /// Gives back what the files of a log that is retired do not need. The caller keeps it from being opened again
+    /// meanwhile.
+    pub(crate) fn tidy_up(&self) {
+        self.writer.lock().give_space_back();
+        self.remove_doomed();
     }
 
     /// Refuses appends from now on. Its records in memory are lost.

@@ -259,9 +259,17 @@ impl OpenLog {
         }
         if let Some(view) = view {
             slice = self.read_segments(&view, limits, slice)?;
+            self.check_not_cut()?;
             self.go_on_in_tail(&mut slice, limits);
         }
         Ok(slice)
+    }
+
+    /// Fails if the log was cut while its segments were read: files that were opened after that may be other ones.
+    /// Files that were open before are never written over.
+    fn check_not_cut(&self) -> Result<(), LogError> {
+        let is_abandoned = self.shown.lock().is_abandoned;
+        if is_abandoned && self.was_cut() { Err(LogError::BeingCut(self.home.partition)) } else { Ok(()) }
     }
 
     /// Adds batches behind the end of the segments, as far as the limits allow, so that a reader that catches up need

@@ -6,15 +6,21 @@
 //! stays offline. The same holds below the end of a later cut, which syncs what it leaves. If the checkpoint itself was
 //! damaged, the recovery point is unknown: then damage is cut only if no intact batch follows.
 //!
+//! A cut that is [written down](super::cut) is carried out here, at once and at each start until a checkpoint covers
+//! the log. Records behind it go to a segment of their own: readers may still have ranges of the files before, and
+//! these are never written over. Once the files have nothing from before the cut, that is written down, too: if the
+//! checkpoint is damaged later, all that is found in them counts.
+//!
 //! A log whose index says that the file ends exactly at the recovery point needs no scan, however the server stopped.
 //! State files above the recovery point describe records that may be lost, or cut off: they are removed, and segments
 //! that are sealed anew get others. Recovery may be interrupted anywhere, and running it again gives the same bytes.
 
 use std::fmt::Display;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use riverrun_env::{OpenMode, is_device_error};
+use riverrun_env::{ChangeError, OpenMode, atomic_replace, is_device_error};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
@@ -48,13 +54,8 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
     let mut files = list(log, &home)?;
     let checkpoint =
         log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));
-    if let Some(end) = checkpoint.cut_end.filter(|_| checkpoint.is_lost) {
-        let what =
-            format!("was cut at offset {end}, and the checkpoint with the rest of its state is damaged");
-        return Err(LogError::corrupt(&home.dir, 0, what));
-    }
     let is_replay = replay_from.is_some();
-    let replay_from = checkpoint.cut_end.or(replay_from);
+    let replay_from = checkpoint.cut_end.or(replay_from.filter(|_| !checkpoint.is_lost));
     remove_deleted(&home, &mut files, checkpoint.log_start.min(checkpoint.recovery_point))?;
     log.look_again(&home, &files, &checkpoint)?;
     let mut opening = Opening {
@@ -71,13 +72,14 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
         segments: Vec::new(),
         is_dirty: checkpoint.is_lost || checkpoint.cut_end.is_some(),
         is_replay,
-        replay_from: replay_from.filter(|_| !checkpoint.is_lost),
+        replay_from,
         home,
         checkpoint,
     };
     opening.check_listing(&mut files)?;
     opening.drop_replayed(&mut files)?;
     opening.run(&files)?;
+    opening.carry_out_cut()?;
     opening.finish()
 }
 
@@ -160,7 +162,51 @@ impl Opening<'_> {
             partition_files::remove(&self.home, &self.home.log_path(base))?;
             partition_files::remove(&self.home, &self.home.index_path(base))?;
         }
-        Ok(())
+        match files.segments.first_mut() {
+            Some((base, size_bytes)) if self.cut_to_carry_out() == Some(*base) && *size_bytes > 0 => {
+                *size_bytes = 0;
+                self.replace_by_empty(&self.home.log_path(*base))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts an empty file in the place of one whose ranges readers may have.
+    fn replace_by_empty(&self, path: &Path) -> Result<(), LogError> {
+        atomic_replace(&*self.home.fs, path, &[]).map_err(|error| match error {
+            ChangeError::Undone(error) => LogError::write(path, error),
+            ChangeError::Unknown(error) => LogError::sync(path, error),
+        })
+    }
+
+    /// The log's end after its last cut, if no checkpoint has covered it since. In a log dir that has failed nothing
+    /// more is written to the log, and it is only read.
+    fn cut_to_carry_out(&self) -> Option<Offset> {
+        self.checkpoint.cut_end.filter(|_| !self.log.dir.has_failed())
+    }
+
+    /// Cuts off the last segment what lies beyond the log's cut, and begins another one there. Durable when it returns.
+    fn carry_out_cut(&mut self) -> Result<(), LogError> {
+        let Some(end) = self.cut_to_carry_out() else { return Ok(()) };
+        if let Some(Found { segment, tail: Some(tail) }) = self.segments.last()
+            && tail.end == end
+            && segment.base_offset < end
+        {
+            if tail.stale_to > tail.cursor.position {
+                let file = segment.log_file()?;
+                file.cut_as_old(tail.cursor.position)
+                    .map_err(|error| LogError::sync(&segment.log_path(), error))?;
+            }
+            self.seal_last(end)?;
+            self.segments.last().map_or(Ok(()), |found| found.segment.sync())?;
+            let segment = Segment::create(self.home.clone(), end)?;
+            let cursor = IndexCursor::at(end, IndexEntry::START, self.config.index_interval_bytes);
+            self.segments.push(Found { segment, tail: Some(Tail { cursor, end, stale_to: 0 }) });
+        }
+        if !self.segments.is_empty() {
+            partition_files::sync_dir(&self.home)?;
+        }
+        self.log.dir.carry_out_cuts(self.log.id)
     }
 
     /// Compares the files with the range that the checkpoint asks for: everything from the log start up to the end of

@@ -54,20 +54,21 @@ impl LogStore {
             report: RecoveryReport::default(),
             seen: HashSet::new(),
             partly: BTreeMap::new(),
+            strays: Strays::default(),
         };
-        for journal in &self.shared.journals {
-            recovery.run(journal)?;
+        for (index, journal) in self.shared.journals.iter().enumerate() {
+            recovery.run(index, journal)?;
         }
-        let report = recovery.finish();
+        let (report, strays) = recovery.finish();
         *self.unknown.lock() = report.unknown.keys().copied().collect();
         self.shared.set_recovered();
         // The begin of the journals' entries is known now, and the next start must not have to find it out from them
         // again.
-        if self.dirs.iter().any(|logs| logs.dir.has_lost_partitions())
-            && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true)
-        {
-            tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
+        let is_due = !strays.is_empty() || self.dirs.iter().any(|logs| logs.dir.has_lost_partitions());
+        if is_due && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true) {
+            tracing::warn!(%error, "no checkpoint covers what the journals had");
         }
+        self.hold_uncovered(strays)?;
         // Clients may come now, and would use up the reserve before the next measurement.
         self.measure_space();
         Ok(report)
@@ -87,10 +88,33 @@ struct Recovery<'a> {
     /// Partitions that took some entries of the journal that is being read and no more, and the names under which all
     /// their entries in the journal are to be held.
     partly: BTreeMap<PartitionId, String>,
+    strays: Strays,
+}
+
+/// Partitions that took entries from another journal than their present one, because the journals were other ones
+/// before: by the journal's index, with the end of these entries.
+type Strays = BTreeMap<usize, BTreeMap<PartitionId, Offset>>;
+
+impl LogStore {
+    /// Puts aside the entries of partitions in journals that are not their present ones, unless a checkpoint covers
+    /// them. Nothing looks there later: a journal is given back once its own partitions need it no longer.
+    fn hold_uncovered(&self, strays: Strays) -> Result<(), LogError> {
+        for (index, ends) in strays {
+            let handle = |id| self.dirs.iter().find_map(|logs| logs.handle(id));
+            let logs = ends.into_iter().filter_map(|(id, end)| Some((handle(id)?, end)));
+            let uncovered: Vec<_> = logs.filter(|(log, end)| log.known_end() < *end).collect();
+            let names = uncovered.iter().map(|(log, _)| (log.id(), log.dir().held_name())).collect();
+            hold_all_of(&self.shared.journals[index], &names)?;
+            for (log, end) in uncovered {
+                log.note_held(log.needed_from().cuts, end, 0);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Recovery<'_> {
-    fn run(&mut self, journal: &Journal) -> Result<(), LogError> {
+    fn run(&mut self, index: usize, journal: &Journal) -> Result<(), LogError> {
         let mut damaged_count = 0;
         while let Some(replay) = self.replays.front_mut() {
             let held = replay.held_next().map(str::to_owned);
@@ -103,7 +127,7 @@ impl Recovery<'_> {
                 entries.push(RecoveredEntry::damaged(damaged));
             }
             damaged_count = replay.damaged().len();
-            let mut source = Source { journal, held, aside: BTreeMap::new() };
+            let mut source = Source { index, journal, held, aside: BTreeMap::new() };
             for (id, entries) in by_partition(entries) {
                 self.replay(id, entries, &mut source)?;
             }
@@ -113,7 +137,8 @@ impl Recovery<'_> {
             }
         }
         self.replays.pop_front();
-        self.put_aside_partly_taken(journal)
+        // The journal is read once more, and not the segments: these may be on a disk that is gone.
+        hold_all_of(journal, &std::mem::take(&mut self.partly))
     }
 
     /// Fails if something is missing in the remaining journals: then no start succeeds, and giving up a journal loses
@@ -179,6 +204,9 @@ impl Recovery<'_> {
         match usable.and_then(|()| take(&log, &entries, source.target())) {
             Ok((replayed, end)) => {
                 self.count(id, &entries, &replayed);
+                if replayed.contains(&Replayed::Taken) && !source.is_present_of(&log) {
+                    self.strays.entry(source.index).or_default().insert(id, end);
+                }
                 // If its dir fails once more, the entries are not put aside once more.
                 if source.has_aside(&log) {
                     log.note_held(entries.last().map_or(0, |last| last.header.cuts), end, 0);
@@ -224,39 +252,6 @@ impl Recovery<'_> {
         }
     }
 
-    /// Puts aside all entries in a journal of partitions that took only some of them. The journal is read once more,
-    /// file by file, and not the segments: these may be on a disk that is gone.
-    fn put_aside_partly_taken(&mut self, journal: &Journal) -> Result<(), LogError> {
-        let partly = std::mem::take(&mut self.partly);
-        if partly.is_empty() {
-            return Ok(());
-        }
-        let aside = aside_already(journal, &partly)?;
-        for held in journal.held() {
-            // File by file: all of them may be more than memory should hold.
-            let mut result = Ok(());
-            let again = |found| {
-                if result.is_ok() {
-                    result = hold_again(journal, found, &partly, &aside);
-                }
-            };
-            journal.read_held(&held, again).map_err(LogError::Journal)?;
-            result?;
-        }
-        let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
-        let mut damaged_count = 0;
-        let is_needed = |header: &EntryHeader, position: Position| {
-            let id = partition_of(header.stream);
-            partly.contains_key(&id) && aside.get(&id).is_none_or(|last| position > *last)
-        };
-        while let Some(mut entries) = replay.next_of(&is_needed).map_err(LogError::Journal)? {
-            entries.extend(replay.damaged()[damaged_count..].iter().map(RecoveredEntry::damaged));
-            damaged_count = replay.damaged().len();
-            hold_again(journal, entries, &partly, &aside)?;
-        }
-        Ok(())
-    }
-
     fn count(&mut self, id: PartitionId, entries: &[RecoveredEntry], replayed: &[Replayed]) {
         for (entry, replayed) in entries.iter().zip(replayed) {
             match replayed {
@@ -276,14 +271,14 @@ impl Recovery<'_> {
         }
     }
 
-    fn finish(mut self) -> RecoveryReport {
+    fn finish(mut self) -> (RecoveryReport, Strays) {
         for logs in &self.store.dirs {
             for log in logs.handles() {
                 log.end_replay();
             }
         }
         self.report.partitions = self.seen.len();
-        self.report
+        (self.report, self.strays)
     }
 }
 
@@ -303,6 +298,8 @@ fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, En
 
 /// The source of entries, and those of them that are to be put aside.
 struct Source<'a> {
+    /// The journal's place among the journals.
+    index: usize,
     journal: &'a Journal,
     /// The name under which they are held already, if they are.
     held: Option<String>,
@@ -314,6 +311,11 @@ impl Source<'_> {
     /// once.
     fn target(&self) -> Target {
         if self.held.is_some() { Target::Segments } else { Target::Tail }
+    }
+
+    /// Whether the log's entries go to this journal now.
+    fn is_present_of(&self, log: &PartitionLog) -> bool {
+        log.dir().shared().journal_index_of(log.id()) == Some(self.index)
     }
 
     /// Whether the entries are aside already, under a name that is read for this log's dir.
@@ -345,6 +347,37 @@ impl Source<'_> {
 /// Whether held entries stay where they are, because a reader of the side files of `name` reads them, too.
 fn is_found(held: &str, name: &str) -> bool {
     held == name || (is_of_dir(name) && is_of_partition(held))
+}
+
+/// Puts aside all entries in a journal of partitions that need them, each under its name, file by file: all of them may
+/// be more than memory should hold.
+fn hold_all_of(journal: &Journal, names: &BTreeMap<PartitionId, String>) -> Result<(), LogError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let aside = aside_already(journal, names)?;
+    for held in journal.held() {
+        let mut result = Ok(());
+        let again = |found| {
+            if result.is_ok() {
+                result = hold_again(journal, found, names, &aside);
+            }
+        };
+        journal.read_held(&held, again).map_err(LogError::Journal)?;
+        result?;
+    }
+    let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
+    let mut damaged_count = 0;
+    let is_needed = |header: &EntryHeader, position: Position| {
+        let id = partition_of(header.stream);
+        names.contains_key(&id) && aside.get(&id).is_none_or(|last| position > *last)
+    };
+    while let Some(mut entries) = replay.next_of(&is_needed).map_err(LogError::Journal)? {
+        entries.extend(replay.damaged()[damaged_count..].iter().map(RecoveredEntry::damaged));
+        damaged_count = replay.damaged().len();
+        hold_again(journal, entries, names, &aside)?;
+    }
+    Ok(())
 }
 
 /// For each of these partitions, the last entry that is aside and is found under its name: all earlier needed ones are

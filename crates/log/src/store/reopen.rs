@@ -63,22 +63,10 @@ impl LogStore {
             *waiting = left;
             due
         };
-        let mut of_journals: HashMap<_, Vec<_>> = HashMap::new();
-        for waiting in due {
-            let index = self.shared.journal_index_of(waiting.log.id());
-            of_journals.entry(index).or_default().push(waiting);
+        if due.is_empty() {
+            return Ok(());
         }
-        let mut result = Ok(());
-        for (index, journal) in self.shared.journals.iter().enumerate() {
-            if let Some(due) = of_journals.remove(&Some(index)) {
-                result = result.and(self.bring_back_from(journal, due));
-            }
-        }
-        result
-    }
-
-    fn bring_back_from(&self, journal: &Journal, due: Vec<Waiting>) -> Result<(), LogError> {
-        let mut read = read_aside(journal, &due);
+        let mut read = read_aside(&self.shared.journals, &due);
         let mut result = read.as_ref().map(|_| ()).map_err(Clone::clone);
         for waiting in due {
             let left = match read.as_mut().map(|read| read.remove(&waiting.log.id())) {
@@ -98,9 +86,10 @@ impl LogStore {
     }
 }
 
-/// The entries aside of as many of the partitions as may be brought back at once.
+/// The entries aside of as many of the partitions as may be brought back at once, in whichever of the journals they
+/// lie.
 fn read_aside(
-    journal: &Journal,
+    journals: &[Arc<Journal>],
     due: &[Waiting],
 ) -> Result<HashMap<PartitionId, Vec<RecoveredEntry>>, LogError> {
     let logs = || due.iter().map(|waiting| &waiting.log);
@@ -109,8 +98,8 @@ fn read_aside(
     let names: BTreeSet<_> = logs().flat_map(|log| [log.dir().held_name(), held_name_of(log.id())]).collect();
     let mut passed_over = BTreeSet::new();
     let mut bytes = 0;
-    for name in names {
-        let taken = journal.read_held(&name, |entries| {
+    for (name, journal) in names.iter().flat_map(|name| journals.iter().map(move |journal| (name, journal))) {
+        let taken = journal.read_held(name, |entries| {
             for entry in entries {
                 let Some(id) = ids.get(&entry.header.stream).filter(|id| !passed_over.contains(*id)) else {
                     continue;

@@ -204,28 +204,30 @@ impl DirLogs {
         if *count != asides {
             return Ok(());
         }
-        for (index, journal) in self.shared().journals.iter().enumerate() {
-            let names = journal.held();
-            if names.is_empty() {
-                continue;
-            }
-            let mut needed = HashSet::new();
-            let mut own = HashSet::new();
-            for log in self.logs_of(index) {
-                let name = held_name_of(log.id());
-                if log.is_offline() {
-                    // If the partition is offline for its own entries aside, it has them all there.
-                    if !names.contains(&name) || log.is_waiting() {
-                        needed.insert(self.dir.held_name());
-                    }
-                    needed.insert(name);
-                } else {
-                    own.insert(name);
+        let all: HashSet<_> = self.shared().journals.iter().flat_map(|journal| journal.held()).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut needed = HashSet::new();
+        let mut own = HashSet::new();
+        for log in self.handles() {
+            let name = held_name_of(log.id());
+            if log.is_offline() {
+                // If the partition is offline for its own entries aside, it has them all there.
+                if !all.contains(&name) || log.is_waiting() {
+                    needed.insert(self.dir.held_name());
                 }
+                needed.insert(name);
+            } else {
+                own.insert(name);
             }
-            if is_own {
-                own.insert(self.dir.held_name());
-            }
+        }
+        if is_own {
+            own.insert(self.dir.held_name());
+        }
+        // A partition may have entries in any of the journals, if these were other ones before.
+        for journal in &self.shared().journals {
+            let names = journal.held();
             for name in names.iter().filter(|name| own.contains(*name) && !needed.contains(*name)) {
                 journal.release_held(name).map_err(LogError::Journal)?;
             }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use riverrun_env::FileSystem;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{
-    Aside, Cut, LogDirFiles, LogError, Repair, VerifyReport, Weight, verify_journal, verify_partition_of,
+    Aside, Chunk, Cut, LogDirFiles, LogError, Repair, VerifyReport, Weight, verify_journal,
+    verify_partition_of,
 };
 use riverrun_types::Offset;
 
@@ -109,12 +110,11 @@ fn a_log_that_lost_what_a_cut_had_left_is_damaged() {
     let mut machine = cut_log(3);
     let (dir, paths) = (machine.partition_dir(), machine.log_paths());
     kill(&mut machine);
-    let [path] = &paths[..] else { panic!("{paths:?}") };
+    let [path, _empty] = &paths[..] else { panic!("{paths:?}") };
     let intact = machine.content(path);
     let report = verified(&machine, &dir, &[]);
-    // Cut records are still in the file.
-    assert_eq!(report.batches, 6);
-    let batch_bytes = usize::try_from(report.bytes).unwrap() / 6;
+    assert_eq!(report.batches, 3, "no cut record is in the files any more");
+    let batch_bytes = usize::try_from(report.bytes).unwrap() / 3;
     machine.put_content(path, &intact[..2 * batch_bytes]);
     assert!(weights(&verified(&machine, &dir, &[])).contains(&Weight::Damage));
     machine.sim.fs.remove_file(path).unwrap();
@@ -165,4 +165,30 @@ fn entries_aside_are_told_apart_by_the_cuts_before_them() {
     assert_eq!(told, [(0, 6, 0, 6, true), (1, 1, 3, 4, false), (1, 1, 4, 5, true)]);
     let report = verified(&machine, &dir, &report.aside);
     assert!(weights(&report).iter().all(|weight| *weight < Weight::Damage), "{report:?}");
+}
+
+#[test]
+fn range_read_before_a_cut_is_never_written_over() {
+    let machine = Machine::synced(1, &LogConfig::default());
+    let value = |number: i64, life: &str| format!("{:x>6000}", format!("record {number} {life}"));
+    for number in 0..4 {
+        assert_eq!(machine.append(&value(number, "before")), Offset(number));
+    }
+    machine.store().settle().unwrap();
+    for cut_at in [2, 0] {
+        let log = machine.log();
+        let slice = log.read(Offset(cut_at), 1 << 20, Offset(4), true).unwrap();
+        let chunk = &slice.chunks[0];
+        assert!(matches!(chunk, Chunk::File { .. }), "{chunk:?}");
+        let handed_out = chunk.to_bytes().unwrap();
+        assert_eq!(log.truncate_to(Offset(cut_at)).unwrap(), Offset(cut_at));
+        for number in cut_at..4 {
+            assert_eq!(machine.append(&value(number, "behind")), Offset(number));
+        }
+        machine.store().settle().unwrap();
+        // A part of the file that is gone is sent to nobody.
+        if let Ok(bytes) = chunk.to_bytes() {
+            assert!(bytes == handed_out, "a cut at {cut_at}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{Clock, FileSystem, RealClock};
+use riverrun_env::{Clock, FileSystem, OpenMode, RealClock};
 use riverrun_journal::{
     EntryHeader, EntryKind, EntryOwner, Journal, JournalError, JournalOptions, StoredEntry, Submission, Wants,
 };
@@ -369,6 +369,31 @@ fn a_power_cut_brings_nothing_back_that_was_cut() {
     }
 }
 
+/// Checks the log after a kill, with a log dir whose checkpoint is damaged then.
+fn check_damaged_checkpoint(way: Way, stop: u64) -> Result<(), String> {
+    let (sim, life) = stopped_life(way, stop);
+    sim.fs.kill();
+    if let Ok(file) = sim.fs.open(Path::new("/logs/checkpoint"), OpenMode::ReadWrite) {
+        file.write_all_at(b"damage", 20).map_err(|error| error.to_string())?;
+    }
+    for _ in 0..2 {
+        let found = Machine::start(sim.clone(), way).map_err(|error| error.to_string())?;
+        life.check(&found, false)?;
+        sim.fs.kill();
+    }
+    Ok(())
+}
+
+#[test]
+fn damaged_checkpoint_costs_nothing_and_brings_nothing_back() {
+    for way in WAYS {
+        for stop in 0..=whole_life(way) {
+            let checked = check_damaged_checkpoint(way, stop);
+            checked.unwrap_or_else(|error| panic!("{way:?}, stop {stop}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn mistakes_that_are_planted_in_cuts_are_found_out() {
     let stops = whole_life(Way::Journal);
@@ -424,7 +449,8 @@ fn cut_waits_for_a_write_that_is_under_way() {
         }
         let mode = log.begin_cut(&open).unwrap().unwrap();
         let (log, open) = (&log, &open);
-        let preparing = scope.spawn(move || log.prepare_cut(open, mode, Offset(2)));
+        let prepare = move || log.await_appended(open, mode).and_then(|()| log.prepare_cut(open, Offset(2)));
+        let preparing = scope.spawn(prepare);
         let begun = clock.monotonic();
         while !preparing.is_finished() && clock.monotonic() < begun + Duration::from_millis(50) {
             thread::yield_now();
@@ -434,6 +460,37 @@ fn cut_waits_for_a_write_that_is_under_way() {
         preparing.join().unwrap()
     });
     assert_eq!(prepared.unwrap(), Some(Offset(1)), "the batch that holds the offset goes as a whole");
+}
+
+#[test]
+fn cut_that_waits_for_the_journal_holds_up_no_deletion() {
+    let machine = Machine::start(SimEnv::new(1), Way::Journal).unwrap();
+    machine.append(&[String::from("before")], ProducerStamp::NONE).unwrap();
+    let (log, clock) = (machine.log(), RealClock::new());
+    let open = log.open().unwrap();
+    machine.sim.fs.hang_device(Some(Path::new("/journal")));
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(TimestampMs(0), None, Some(b"on its way"), &[]).unwrap();
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+    log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+    thread::scope(|scope| {
+        let cutting = scope.spawn(|| log.truncate_to(Offset(1)));
+        while !open.appender.lock().is_being_cut {
+            assert!(clock.monotonic() < PATIENCE, "the cut does not begin");
+            thread::yield_now();
+        }
+        assert!(open.reshaping.try_lock().is_some(), "retention does not wait either");
+        let deleting = scope.spawn(|| machine.store().delete(ID, 0));
+        let begun = clock.monotonic();
+        while !deleting.is_finished() && clock.monotonic() < begun + PATIENCE {
+            thread::yield_now();
+        }
+        let is_deleted = deleting.is_finished();
+        machine.sim.fs.hang_device(None);
+        assert!(is_deleted, "it waits for the journal");
+        deleting.join().unwrap().unwrap();
+        assert!(matches!(cutting.join().unwrap(), Err(LogError::Deleted(ID))));
+    });
 }
 
 #[test]
@@ -495,7 +552,8 @@ fn machine_of(cuts: u32, entries: &[AnyEntry]) -> SimEnv {
     let dir = PathBuf::from("/logs");
     sim.fs.create_dir_all(&dir).unwrap();
     let (mut log_starts, _) = LogStarts::open(&*sim.fs, &dir, 0).unwrap();
-    log_starts.put(0, ID, Change::Cut { number: cuts, end: Offset::ZERO }).unwrap();
+    let cut = Change::Cut { number: cuts, end: Offset::ZERO, is_carried_out: false };
+    log_starts.put(0, ID, cut).unwrap();
     let options = JournalOptions::with_bytes(4 << 20);
     let (journal, _replay) = Journal::open(&sim.env(), &PathBuf::from("/journal"), options).unwrap();
     for (number, entry) in entries.iter().enumerate() {

@@ -287,13 +287,12 @@ fn nobody_waits_for_the_writer_while_the_disk_is_told_to_begin() {
     assert_eq!(told.try_recv(), Ok(true));
 }
 
-#[test]
-fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
-    let sim = SimEnv::new(1);
-    let store = open(&sim);
-    recover(&store);
-    append_much(&store);
-    let dir = partition(&store, KNOWN).dir().clone();
+/// Runs `sync` while the disk is told to begin with settled bytes, and refuses.
+fn beside_a_failed_write_back<T: Send>(
+    sim: &SimEnv,
+    store: &LogStore,
+    sync: impl FnOnce() -> Result<T, LogError> + Send,
+) -> Result<T, LogError> {
     let (tell, told) = sync_channel(1);
     let fs = sim.fs.clone();
     sim.fs.during_next_write_back(move || {
@@ -309,15 +308,36 @@ fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
     });
     sim.fs.fail_write_back_after(0);
     thread::scope(|scope| {
-        let beside = store.dirs[0].clone();
-        let checkpoint = scope.spawn(move || {
+        let syncing = scope.spawn(move || {
             told.recv_timeout(PATIENCE).unwrap();
-            beside.checkpoint(false, Haste::AtOnce).map(|_| ())
+            sync()
         });
         store.settle().unwrap_err();
-        checkpoint.join().unwrap().unwrap_err();
-    });
+        syncing.join().unwrap()
+    })
+}
+
+#[test]
+fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append_much(&store);
+    let dir = partition(&store, KNOWN).dir().clone();
+    let beside = store.dirs[0].clone();
+    beside_a_failed_write_back(&sim, &store, || beside.checkpoint(false, Haste::AtOnce)).unwrap_err();
     assert!(dir.checkpointed(KNOWN).is_none_or(|known| known.recovery_point == Offset(0)));
+}
+
+#[test]
+fn cut_believes_no_sync_beside_a_failed_write_back() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append_much(&store);
+    let log = partition(&store, KNOWN);
+    beside_a_failed_write_back(&sim, &store, || log.truncate_to(Offset(1))).unwrap_err();
+    assert_eq!(log.dir().cuts_or(KNOWN, 0), 0, "the records below may be lost");
 }
 
 #[test]
@@ -451,5 +471,37 @@ fn a_wait_for_the_writer_tells_of_no_write_that_hangs() {
         dir.check_opens().unwrap();
         drop(writer);
         written.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn log_that_is_closed_on_a_slow_disk_keeps_no_look_waiting() {
+    let sim = SimEnv::new(1);
+    let (store, log) = running(&sim);
+    store.checkpoint().unwrap();
+    let open = log.open().unwrap();
+    // Space that the closing gives back.
+    open.writer.lock().active.as_mut().unwrap().allocated = Some(1 << 20);
+    // A log in use is not closed.
+    drop(open);
+    let before = (log.known_range(), log.size_bytes());
+    sim.fs.hang_device(Some(Path::new("/logs")));
+    let clock = Env::real().clock;
+    let end = clock.monotonic() + PATIENCE;
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| log.close_if_unused());
+        while log.is_open() {
+            assert!(clock.monotonic() < end, "the log is not closed");
+            thread::yield_now();
+        }
+        let looking = scope.spawn(|| (log.known_range(), log.size_bytes()));
+        while !looking.is_finished() && clock.monotonic() < end {
+            thread::yield_now();
+        }
+        let has_looked = looking.is_finished() && !closing.is_finished();
+        sim.fs.hang_device(None);
+        assert!(closing.join().unwrap());
+        assert!(has_looked, "it waits for the disk");
+        assert_eq!(looking.join().unwrap(), before);
     });
 }

@@ -278,3 +278,72 @@ fn record_after_a_cut_damaged_in_the_journal_stays_in_segments() {
         assert!(segments(&sim, &dir) == before, "{:?}", names(&sim, &dir, ".log"));
     }
 }
+
+/// The journals after one was added, in each order: with one of them the partition has another journal than before.
+const EXTENDED: [[&str; 2]; 2] = [["/first", "/second"], ["/second", "/first"]];
+
+/// A machine that was killed with records in a journal that was the only one.
+fn killed_with_one_journal() -> SimEnv {
+    let sim = SimEnv::new(1);
+    let store = open_in(&sim, &["/first"], 1 << 30);
+    recover(&store).unwrap();
+    append(&store, CUT_AT, SEGMENT_BYTES);
+    sim.fs.kill();
+    sim
+}
+
+fn has_aside(store: &LogStore, journal: &str) -> bool {
+    store.journals().any(|it| it.dir() == Path::new(journal) && !it.held().is_empty())
+}
+
+#[test]
+fn entries_in_another_journal_are_covered_before_the_first_use() {
+    let is_covered = |journals: [&str; 2]| {
+        let sim = killed_with_one_journal();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        assert!(!store.has_aside());
+        partition(&store).known_end() == Offset(CUT_AT)
+    };
+    assert_eq!(EXTENDED.map(is_covered).iter().filter(|is_covered| **is_covered).count(), 1);
+}
+
+#[test]
+fn entries_in_another_journal_are_held_if_nothing_can_cover_them() {
+    let is_held = |journals: [&str; 2]| {
+        let sim = killed_with_one_journal();
+        sim.fs.fill_device(Some(Path::new("/logs")));
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        let is_held = has_aside(&store, "/first");
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT));
+        sim.fs.fill_device(None);
+        store.checkpoint().unwrap();
+        assert!(!store.has_aside());
+        is_held
+    };
+    assert_eq!(EXTENDED.map(is_held).iter().filter(|is_held| **is_held).count(), 1);
+}
+
+#[test]
+fn partition_without_room_comes_back_from_another_journal() {
+    for journals in EXTENDED {
+        let sim = killed_with_one_journal();
+        let store = open_in(&sim, &journals, 1);
+        let place = |_| {
+            sim.fs.fill_device(Some(Path::new("/logs")));
+            Place::In(0, config())
+        };
+        let report = store.recover(|_| LeaderEpoch(1), place).unwrap();
+        assert_eq!(report.offline.len(), 1);
+        assert!(has_aside(&store, "/first"));
+        sim.fs.fill_device(None);
+        for _ in 0..2 {
+            sim.clock.advance(std::time::Duration::from_mins(1));
+            store.settle().unwrap();
+        }
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT), "{journals:?}");
+        store.checkpoint().unwrap();
+        assert!(!store.has_aside(), "{journals:?}");
+    }
+}
