@@ -39,7 +39,8 @@ pub(super) struct Shared {
     seed: u64,
 }
 
-/// Invariants: a part is in `ready` exactly while it `is_ready`; one that is being stepped has no `body`.
+/// Invariants: a part is in `ready` exactly while it `is_ready`; one that is being stepped has no `body`. `ready` is sorted, so that
+/// it does not matter in which order one step wakes several: channels of libraries wake in an order of their own.
 pub(super) struct State {
     random: SplitMix,
     now: Duration,
@@ -340,7 +341,8 @@ impl State {
         if part.body.is_none() {
             part.is_woken = true;
         } else if !std::mem::replace(&mut part.is_ready, true) {
-            self.ready.push(id);
+            let place = self.ready.partition_point(|ready| *ready < id);
+            self.ready.insert(place, id);
         }
     }
 
