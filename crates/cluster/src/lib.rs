@@ -1,0 +1,23 @@
+//! The metadata quorum: members that agree on a log of commands, by Raft, and each apply it to a [`Machine`].
+//!
+//! What decides is `openraft`; ours is what it stands on: the files of a member (`log`, in our own format), the messages between
+//! members (`wire`), and the runtime, which is a node's [environment](riverrun_env::NodeEnv), real or simulated. A [`Quorum`] is one
+//! member. What commands mean is the machine's.
+//!
+//! No part of the server yet: its metadata is still the log of one node.
+
+mod codec;
+mod log;
+mod machine;
+mod net;
+#[cfg(test)]
+mod planted;
+mod quorum;
+mod runtime;
+mod types;
+mod wire;
+
+pub use log::StoreError;
+pub use machine::Machine;
+pub use quorum::{Accepted, COMMAND_BYTES_MAX, Progress, ProposeError, Quorum, QuorumOptions, StartError};
+pub use types::{Peer, VoterId};

@@ -1,0 +1,263 @@
+//! Owns the stored half of a quorum: its log with votes and entries, and its snapshot. Knows nothing of what commands mean.
+//!
+//! Entries are held in memory, too: a snapshot takes their place after some thousands, so that they are few.
+
+mod frame;
+mod record;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use parking_lot::Mutex;
+use riverrun_env::{Env, OpenMode, read_whole};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use self::frame::{HEADER_BYTES, header, read_frames};
+use self::record::{LogContent, Record};
+use self::writer::{Batch, Job, Queue, Writer};
+use crate::codec::Malformed;
+use crate::types::{Entry, LogId, Types, Vote};
+
+/// The log's file in the quorum's directory.
+const LOG_FILE: &str = "quorum.log";
+/// The snapshot's file in the quorum's directory.
+const SNAPSHOT_FILE: &str = "quorum.snapshot";
+/// Upper bound of either file in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Why the stored half of a quorum cannot be read.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The system refused.
+    #[error("{0}: {1}")]
+    Io(String, #[source] io::Error),
+    /// A file is damaged, or of another version. Nothing of it is used: a vote or a committed entry might be missing.
+    #[error("{path}: {reason}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// The flaw.
+        reason: String,
+    },
+}
+
+/// The log of a quorum. Clones share it.
+#[derive(Clone)]
+pub(crate) struct LogStore {
+    content: Arc<Mutex<LogContent>>,
+    queue: Arc<Queue>,
+}
+
+impl fmt::Debug for LogStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogStore").finish_non_exhaustive()
+    }
+}
+
+/// A quorum's files, read.
+pub(crate) struct Opened {
+    pub(crate) store: LogStore,
+    /// The bytes of the snapshot's file, if there is one.
+    pub(crate) snapshot: Option<Bytes>,
+}
+
+impl LogStore {
+    /// Opens the files in a directory, which is made in an existing one if need be, and starts the worker that writes them.
+    pub(crate) fn open(env: &Env, directory: &Path) -> Result<Opened, StoreError> {
+        let failed = |error| StoreError::Io(directory.display().to_string(), error);
+        make_directory(env, directory).map_err(failed)?;
+        let snapshot = read_file(env, &directory.join(SNAPSHOT_FILE)).map_err(failed)?;
+        let writer = open_log(env, directory)?;
+        let store =
+            Self { content: Arc::new(Mutex::new(writer.content.clone())), queue: writer.queue.clone() };
+        let worker = env.workers.start("riverrun-quorum", Box::new(writer)).map_err(failed)?;
+        store.queue.wake_by(worker.wake());
+        Ok(Opened { store, snapshot })
+    }
+
+    /// Ends the worker once it has written what is there.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Replaces the snapshot's file. Durable when it returns.
+    pub(crate) async fn save_snapshot(&self, bytes: Bytes) -> io::Result<()> {
+        self.durable(|done| Job::Snapshot(bytes, done)).await
+    }
+
+    /// Plants a bug.
+    #[cfg(test)]
+    pub(crate) fn plant(&self, bug: crate::planted::Planted) {
+        *self.queue.planted.lock() = bug;
+    }
+
+    async fn save(&self, record: Record) -> io::Result<()> {
+        self.durable(|done| Job::Record(record, Some(done))).await
+    }
+
+    async fn durable(&self, job: impl FnOnce(writer::Done) -> Job) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        let done = Box::new(move |result| {
+            // A caller that is gone has no use for it.
+            let _ = sender.send(result);
+        });
+        self.queue.add([job(done)]);
+        receiver.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the quorum's log has ended")))
+    }
+
+    fn apply(&self, record: Record) -> io::Result<()> {
+        self.content.lock().apply(record).map_err(out_of_order)
+    }
+}
+
+fn out_of_order(error: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+/// Durable when it returns: files in a directory that a power cut takes away are gone with it.
+fn make_directory(env: &Env, directory: &Path) -> io::Result<()> {
+    env.fs.create_dir(directory)?;
+    directory.parent().map_or(Ok(()), |parent| env.fs.sync_dir(parent))
+}
+
+fn read_file(env: &Env, path: &Path) -> io::Result<Option<Bytes>> {
+    match read_whole(&*env.fs, path, FILE_BYTES_MAX) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the log, cuts a torn tail off, and returns the worker that goes on with it. The cut is durable before anything is appended.
+fn open_log(env: &Env, directory: &Path) -> Result<Writer, StoreError> {
+    let path = directory.join(LOG_FILE);
+    let failed = |error| StoreError::Io(path.display().to_string(), error);
+    let damaged = |reason: String| StoreError::Damaged { path: path.display().to_string(), reason };
+    let bytes = read_file(env, &path).map_err(failed)?.unwrap_or_default();
+    let frames = read_frames(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let file = env.fs.open(&path, OpenMode::CreateOrOpen).map_err(failed)?;
+    let mut content = LogContent::default();
+    let (end, crc) = match &frames {
+        None => {
+            let (start, crc) = header();
+            file.write_all_at(&start, 0).map_err(failed)?;
+            (HEADER_BYTES, crc)
+        }
+        Some(frames) => (frames.end, frames.crc),
+    };
+    for payload in frames.iter().flat_map(|frames| &frames.payloads) {
+        let record = Record::decode(payload).and_then(|record| content.apply(record));
+        record.map_err(|error| damaged(error.to_string()))?;
+    }
+    file.set_len(end as u64).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    env.fs.sync_dir(directory).map_err(failed)?;
+    Ok(Writer {
+        env: env.clone(),
+        directory: directory.to_owned(),
+        queue: Arc::default(),
+        file,
+        content,
+        end: end as u64,
+        crc,
+        batch: Batch::default(),
+        failed: None,
+    })
+}
+
+impl RaftLogReader<Types> for LogStore {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> io::Result<Vec<Entry>>
+    where
+        RB: RangeBounds<u64> + Clone + fmt::Debug + OptionalSend,
+    {
+        let from = match range.start_bound() {
+            Bound::Included(index) => *index,
+            Bound::Excluded(index) => index + 1,
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(index) => index + 1,
+            Bound::Excluded(index) => *index,
+            Bound::Unbounded => u64::MAX,
+        };
+        Ok(self.content.lock().range(from, to).cloned().collect())
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(self.content.lock().vote)
+    }
+}
+
+impl RaftLogStorage<Types> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let content = self.content.lock();
+        Ok(LogState { last_purged_log_id: content.purged, last_log_id: content.last() })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    /// Durable when it returns.
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        self.save(Record::Vote(*vote)).await?;
+        self.apply(Record::Vote(*vote))
+    }
+
+    /// Durable with what comes next: a start that knows of fewer committed entries waits for the leader to say so.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        let Some(committed) = committed else { return Ok(()) };
+        self.apply(Record::Committed(committed))?;
+        self.queue.add([Job::Record(Record::Committed(committed), None)]);
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        Ok(self.content.lock().committed)
+    }
+
+    /// Readable when it returns; the callback says when the entries are durable.
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut jobs = Vec::new();
+        for entry in entries {
+            self.apply(Record::Entry(entry.clone()))?;
+            jobs.push(Job::Record(Record::Entry(entry), None));
+        }
+        match jobs.last_mut() {
+            Some(Job::Record(_, done)) => *done = Some(Box::new(|result| callback.io_completed(result))),
+            _ => callback.io_completed(Ok(())),
+        }
+        self.queue.add(jobs);
+        Ok(())
+    }
+
+    /// Durable when it returns.
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let record = Record::TruncatedFrom(last.map_or(0, |id| id.index + 1));
+        self.apply(record.clone())?;
+        self.save(record).await
+    }
+
+    /// Durable with what comes next: entries that come back are in the snapshot, too.
+    async fn purge(&mut self, id: LogId) -> io::Result<()> {
+        self.apply(Record::Purged(id))?;
+        self.queue.add([Job::Record(Record::Purged(id), None)]);
+        Ok(())
+    }
+}

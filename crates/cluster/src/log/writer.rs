@@ -1,0 +1,283 @@
+//! Owns the worker that makes a quorum's log durable: it takes all that has come, writes it in one piece and syncs it once.
+//!
+//! Votes and entries lie in one file in the order in which `openraft` asked for them, so that none is durable before an earlier one. A
+//! shortage is waited for: `openraft` ends at any error of its storage, for good. Any other failed write or sync ends the log.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use riverrun_env::{ChangeError, Env, File, OpenMode, Step, Wake, Work, atomic_replace, is_shortage};
+
+use super::frame::{frame_bytes, header, write_frame};
+use super::record::{LogContent, Record};
+
+/// Told when a job is durable, or will never be.
+pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// Pause before a write is tried again for which there was no room.
+const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
+/// Size in bytes at which a log file is looked at for what is no longer needed.
+const REWRITE_BYTES_MIN: u64 = 4 << 20;
+
+pub(super) enum Job {
+    Record(Record, Option<Done>),
+    /// Bytes of the snapshot file, which replaces the one before.
+    Snapshot(Bytes, Done),
+}
+
+/// The jobs that wait for the worker.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    #[cfg(test)]
+    pub(super) planted: Mutex<crate::planted::Planted>,
+}
+
+#[derive(Default)]
+struct QueueState {
+    jobs: Vec<Job>,
+    is_closed: bool,
+    wake: Option<Wake>,
+}
+
+impl Queue {
+    pub(super) fn wake_by(&self, wake: Wake) {
+        self.state.lock().wake = Some(wake);
+    }
+
+    /// Adds jobs, in order. Once the queue is closed they fail.
+    pub(super) fn add(&self, jobs: impl IntoIterator<Item = Job>) {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            jobs.into_iter().for_each(|job| job.end(Err(closed())));
+            return;
+        }
+        state.jobs.extend(jobs);
+        let wake = state.wake.clone();
+        drop(state);
+        wake.iter().for_each(Wake::wake);
+    }
+
+    /// Ends the worker once it has done what is there.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let wake = state.wake.clone();
+        drop(state);
+        wake.iter().for_each(Wake::wake);
+    }
+
+    fn take(&self) -> (Vec<Job>, bool) {
+        let mut state = self.state.lock();
+        (std::mem::take(&mut state.jobs), state.is_closed)
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::other("the log of the quorum is closed")
+}
+
+impl Job {
+    fn end(self, result: io::Result<()>) {
+        if let Self::Record(_, Some(done)) | Self::Snapshot(_, done) = self {
+            done(result);
+        }
+    }
+}
+
+/// Invariants: `content` is that of the file up to `end`, all of which is synced; `batch` is written behind it, perhaps in part.
+pub(super) struct Writer {
+    pub(super) env: Env,
+    pub(super) directory: PathBuf,
+    pub(super) queue: Arc<Queue>,
+    pub(super) file: Arc<dyn File>,
+    pub(super) content: LogContent,
+    pub(super) end: u64,
+    pub(super) crc: u32,
+    pub(super) batch: Batch,
+    pub(super) failed: Option<String>,
+}
+
+/// What is being made durable: records, or one snapshot.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    crc: u32,
+    records: Vec<Record>,
+    snapshot: Option<Bytes>,
+    done: Vec<Done>,
+    later: Vec<Job>,
+}
+
+impl Work for Writer {
+    fn step(&mut self) -> Step {
+        if self.batch.is_empty() {
+            let (mut jobs, is_closed) = self.queue.take();
+            let mut waiting = std::mem::take(&mut self.batch.later);
+            waiting.append(&mut jobs);
+            if waiting.is_empty() {
+                return if is_closed { Step::Done } else { Step::Sleep(None) };
+            }
+            self.batch = Batch::of(waiting, self.crc, self.end);
+        }
+        match self.write() {
+            Ok(()) => {
+                self.note_durable();
+                self.finish(None);
+            }
+            Err(Refused::Shortage(error)) => {
+                tracing::warn!("the log of the quorum waits for room: {error}");
+                return Step::Sleep(Some(SHORTAGE_PAUSE));
+            }
+            Err(Refused::Failed(error)) => {
+                tracing::error!("the log of the quorum has failed: {error}");
+                self.failed = Some(error.to_string());
+                self.finish(Some(&error.to_string()));
+            }
+        }
+        Step::Again
+    }
+}
+
+enum Refused {
+    /// The disk is as it was, and there may be room later.
+    Shortage(io::Error),
+    /// What is on the disk is unknown.
+    Failed(io::Error),
+}
+
+impl From<ChangeError> for Refused {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Undone(error) if is_shortage(&error) => Self::Shortage(error),
+            ChangeError::Undone(error) | ChangeError::Unknown(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.snapshot.is_none()
+    }
+
+    /// The records up to the first snapshot, or that snapshot; the other jobs come later.
+    fn of(jobs: Vec<Job>, crc: u32, synced: u64) -> Self {
+        let mut batch = Self { crc, ..Self::default() };
+        let mut jobs = jobs.into_iter();
+        for job in jobs.by_ref() {
+            match job {
+                Job::Record(record, done) => {
+                    batch.crc = write_frame(&mut batch.bytes, batch.crc, synced, &record.encode());
+                    batch.records.push(record);
+                    batch.done.extend(done);
+                }
+                Job::Snapshot(bytes, done) if batch.records.is_empty() => {
+                    batch.snapshot = Some(bytes);
+                    batch.done.push(done);
+                    break;
+                }
+                snapshot @ Job::Snapshot(..) => {
+                    batch.later.push(snapshot);
+                    break;
+                }
+            }
+        }
+        batch.later.extend(jobs);
+        batch
+    }
+}
+
+impl Writer {
+    /// Makes the batch durable.
+    fn write(&self) -> Result<(), Refused> {
+        if let Some(failed) = &self.failed {
+            return Err(Refused::Failed(io::Error::other(failed.clone())));
+        }
+        if let Some(snapshot) = &self.batch.snapshot {
+            return Ok(atomic_replace(&*self.env.fs, &self.directory.join(super::SNAPSHOT_FILE), snapshot)?);
+        }
+        self.file.write_all_at(&self.batch.bytes, self.end).map_err(|error| {
+            if is_shortage(&error) { Refused::Shortage(error) } else { Refused::Failed(error) }
+        })?;
+        #[cfg(test)]
+        if self.leaves_sync_out() {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(Refused::Failed)
+    }
+
+    /// Whether a planted bug takes the batch for durable as it is.
+    #[cfg(test)]
+    fn leaves_sync_out(&self) -> bool {
+        use crate::planted::Planted;
+        let is_of = |is: fn(&Record) -> bool| self.batch.records.iter().all(is);
+        match *self.queue.planted.lock() {
+            Planted::VoteNotSynced => is_of(|record| matches!(record, Record::Vote(_))),
+            Planted::EntriesNotSynced => is_of(|record| !matches!(record, Record::Vote(_))),
+            Planted::None | Planted::LeadsOnAfterAStart | Planted::IdReused => false,
+        }
+    }
+
+    fn note_durable(&mut self) {
+        self.end += self.batch.bytes.len() as u64;
+        self.crc = self.batch.crc;
+        for record in std::mem::take(&mut self.batch.records) {
+            // The store has made the same step before it asked for this one.
+            if let Err(error) = self.content.apply(record) {
+                self.failed = Some(error.to_string());
+            }
+        }
+    }
+
+    /// Answers the batch: it is durable, or has failed for this reason.
+    fn finish(&mut self, failed: Option<&str>) {
+        let later = std::mem::take(&mut self.batch.later);
+        let done = std::mem::take(&mut self.batch.done);
+        self.batch = Batch { later, ..Batch::default() };
+        if failed.is_none() && self.end >= REWRITE_BYTES_MIN {
+            self.rewrite();
+        }
+        for done in done {
+            done(failed.map_or(Ok(()), |reason| Err(io::Error::other(reason.to_owned()))));
+        }
+    }
+
+    /// Replaces the file by one with what is still needed, if that is at most half of it.
+    fn rewrite(&mut self) {
+        let (bytes, crc) = encode(&self.content);
+        if bytes.len() as u64 > self.end / 2 {
+            return;
+        }
+        let path = self.directory.join(super::LOG_FILE);
+        match atomic_replace(&*self.env.fs, &path, &bytes) {
+            Ok(()) => {}
+            // It is only longer than it has to be.
+            Err(ChangeError::Undone(error)) => {
+                return tracing::warn!("the log of the quorum stays long: {error}");
+            }
+            Err(ChangeError::Unknown(error)) => return self.failed = Some(error.to_string()),
+        }
+        match self.env.fs.open(&path, OpenMode::ReadWrite) {
+            Ok(file) => (self.file, self.end, self.crc) = (file, bytes.len() as u64, crc),
+            Err(error) => self.failed = Some(error.to_string()),
+        }
+    }
+}
+
+/// A file with this content, and the CRC that its next frame names.
+pub(super) fn encode(content: &LogContent) -> (Vec<u8>, u32) {
+    let (start, mut crc) = header();
+    let payloads: Vec<_> = content.records().map(|record| record.encode()).collect();
+    // The file is synced as a whole before it takes the other's place.
+    let synced = start.len() + payloads.iter().map(|payload| frame_bytes(payload.len())).sum::<usize>();
+    let mut bytes = start.to_vec();
+    for payload in payloads {
+        crc = write_frame(&mut bytes, crc, synced as u64, &payload);
+    }
+    (bytes, crc)
+}

@@ -1,0 +1,264 @@
+//! Owns a member of a quorum as the rest of the program sees it: propose a command, and know who leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::errors::{ClientWriteError, Fatal, RaftError};
+use openraft::{ChangeMembers, Config, SnapshotPolicy};
+use openraft_rt::WatchReceiver as _;
+use riverrun_env::{NodeEnv, TaskHandle};
+use thiserror::Error;
+
+use crate::log::{LogStore, Opened, StoreError};
+use crate::machine::{Machine, Shared, StateMachine};
+use crate::net::{Connections, Identity, start_serving};
+use crate::runtime::InNode;
+use crate::types::{Command, Peer, Types, VoterId};
+use crate::wire::ENTRIES_MAX;
+
+/// Upper bound of a command in bytes.
+pub const COMMAND_BYTES_MAX: usize = 16 << 20;
+
+/// What a member is given.
+#[derive(Clone, Debug)]
+pub struct QuorumOptions {
+    /// The cluster's id. Members of another one are refused.
+    pub cluster: [u8; 16],
+    /// This member.
+    pub voter: VoterId,
+    /// The address on which it listens for other members.
+    pub listen: String,
+    /// The directory of its log and its snapshot.
+    pub directory: PathBuf,
+    /// Time between two signs of life of a leader. Another leader is looked for after six to twelve of it.
+    pub heartbeat: Duration,
+    /// Entries after which a snapshot takes their place.
+    pub snapshot_every: u64,
+    #[cfg(test)]
+    pub(crate) planted: crate::planted::Planted,
+}
+
+/// Why a member does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Its files cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its snapshot cannot be used.
+    #[error("the snapshot of the quorum cannot be used: {0}")]
+    Snapshot(String),
+    /// Nobody can reach it.
+    #[error("{0}: {1}")]
+    Listen(String, #[source] io::Error),
+    /// The options fit nothing.
+    #[error("the options of the quorum do not fit: {0}")]
+    Options(String),
+    /// It stopped while it started.
+    #[error("the quorum's member has stopped: {0}")]
+    Stopped(String),
+}
+
+/// Why a command was not taken, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProposeError {
+    /// Another member leads; none is known while one is being elected. The command was not taken.
+    #[error("another member leads")]
+    NotLeader(Option<VoterId>),
+    /// The command is too large. It was not taken.
+    #[error("a command has at most {COMMAND_BYTES_MAX} bytes")]
+    TooLarge,
+    /// The change of the members does not fit those that there are, or another one is not over. Nothing has changed.
+    #[error("the members cannot be changed so: {0}")]
+    Members(String),
+    /// The member has stopped: its storage has failed, or it was told to. The command may have been taken.
+    #[error("the quorum's member has stopped: {0}")]
+    Stopped(String),
+}
+
+/// A command that all members apply, at an index of the log, and the machine's answer to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The index of the command.
+    pub index: u64,
+    /// The answer of the [`Machine`].
+    pub reply: Bytes,
+}
+
+/// How far a member has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The index of the last entry that it has applied.
+    pub applied: Option<u64>,
+    /// A digest of all commands and replies up to there: equal on all members that have applied as much.
+    pub digest: u64,
+}
+
+/// A member of a quorum. Clones are the same member.
+pub struct Quorum<M: Machine> {
+    inner: Arc<Inner<M>>,
+}
+
+impl<M: Machine> Clone for Quorum<M> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+struct Inner<M: Machine> {
+    node: NodeEnv,
+    raft: Arc<openraft::Raft<Types, StateMachine<M>>>,
+    applied: Shared<M>,
+    store: LogStore,
+    listening: TaskHandle,
+}
+
+impl<M: Machine> fmt::Debug for Quorum<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quorum").field("voter", self.inner.raft.node_id()).finish_non_exhaustive()
+    }
+}
+
+fn config(options: &QuorumOptions) -> Result<Config, StartError> {
+    let heartbeat = u64::try_from(options.heartbeat.as_millis()).unwrap_or(u64::MAX);
+    let config = Config {
+        cluster_name: "riverrun".to_owned(),
+        heartbeat_interval: heartbeat,
+        election_timeout_min: heartbeat.saturating_mul(6),
+        election_timeout_max: heartbeat.saturating_mul(12),
+        install_snapshot_timeout: heartbeat.saturating_mul(100),
+        max_payload_entries: 300,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_every),
+        max_in_snapshot_log_to_keep: options.snapshot_every / 5,
+        enable_pre_vote: Some(true),
+        // Entries are sent before they are durable here: a leader that has lost them and led on in its term would give their indexes
+        // out again.
+        enable_leader_restore: Some(false),
+        // At least a leader's lease and the longest wait for an election together.
+        quorum_loss_probe_interval: Some(heartbeat.saturating_mul(24)),
+        ..Config::default()
+    };
+    debug_assert!(
+        config.max_payload_entries <= ENTRIES_MAX as u64,
+        "a message takes as many entries as are sent"
+    );
+    config.validate().map_err(|error| StartError::Options(error.to_string()))
+}
+
+impl<M: Machine> Quorum<M> {
+    /// Starts a member: reads its files, listens for the others, and takes part in what they agree upon. A directory without a log
+    /// makes a member that waits until it is told of others, by [`Self::found`] or by a leader.
+    pub async fn start(node: &NodeEnv, options: QuorumOptions, machine: M) -> Result<Self, StartError> {
+        InNode::new(node, Self::start_here(node, options, machine)).await
+    }
+
+    async fn start_here(node: &NodeEnv, options: QuorumOptions, machine: M) -> Result<Self, StartError> {
+        let config = Arc::new(config(&options)?);
+        let Opened { store, snapshot } = LogStore::open(&node.env, &options.directory)?;
+        #[cfg(test)]
+        store.plant(options.planted);
+        let state = StateMachine::new(machine, store.clone(), snapshot).map_err(StartError::Snapshot)?;
+        let applied = state.shared();
+        let listener = node.network.listen(&options.listen);
+        let listener = listener.map_err(|error| StartError::Listen(options.listen.clone(), error))?;
+        let identity = Identity { cluster: options.cluster, voter: options.voter };
+        let connections = Connections { node: node.clone(), identity };
+        let raft = openraft::Raft::new(options.voter, config, connections, store.clone(), state).await;
+        let raft = Arc::new(raft.map_err(|error| StartError::Stopped(error.to_string()))?);
+        let listening = start_serving(node, listener, &raft, identity);
+        Ok(Self { inner: Arc::new(Inner { node: node.clone(), raft, applied, store, listening }) })
+    }
+
+    /// Founds a quorum of these members. To be called on one of them, once in the life of a cluster.
+    pub async fn found(&self, members: BTreeMap<VoterId, Peer>) -> Result<(), ProposeError> {
+        let raft = Arc::clone(&self.inner.raft);
+        let founded = InNode::new(&self.inner.node, async move { raft.initialize(members).await }).await;
+        founded.map_err(|error| match error {
+            RaftError::Fatal(fatal) => stopped(&fatal),
+            RaftError::APIError(error) => ProposeError::Members(error.to_string()),
+        })
+    }
+
+    /// Proposes a command, and waits until it is committed and applied here. If the caller gives up meanwhile, it may be committed all
+    /// the same.
+    pub async fn propose(&self, command: Bytes) -> Result<Accepted, ProposeError> {
+        if command.len() > COMMAND_BYTES_MAX {
+            return Err(ProposeError::TooLarge);
+        }
+        let raft = Arc::clone(&self.inner.raft);
+        let written =
+            InNode::new(&self.inner.node, async move { raft.client_write(Command(command)).await }).await;
+        let written = written.map_err(refused)?;
+        Ok(Accepted { index: written.log_id().index, reply: written.data.0 })
+    }
+
+    /// Lets members follow that have no vote.
+    pub async fn add_learner(&self, id: VoterId, peer: Peer) -> Result<(), ProposeError> {
+        self.change(ChangeMembers::AddNodes([(id, peer)].into())).await
+    }
+
+    /// Makes these the voters; each has to follow already. Those who leave are no members any more.
+    pub async fn set_voters(&self, voters: BTreeSet<VoterId>) -> Result<(), ProposeError> {
+        self.change(ChangeMembers::ReplaceAllVoters(voters)).await
+    }
+
+    async fn change(&self, change: ChangeMembers<VoterId, Peer>) -> Result<(), ProposeError> {
+        let raft = Arc::clone(&self.inner.raft);
+        let changed =
+            InNode::new(&self.inner.node, async move { raft.change_membership(change, false).await }).await;
+        changed.map(drop).map_err(refused)
+    }
+
+    /// The member that leads, as far as this one knows.
+    pub fn leader(&self) -> Option<VoterId> {
+        self.inner.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// The term and whether this member takes itself for its leader.
+    pub fn leads(&self) -> (u64, bool) {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        (metrics.current_term, metrics.state == openraft::ServerState::Leader)
+    }
+
+    /// How far this member has come.
+    pub fn progress(&self) -> Progress {
+        let applied = self.inner.applied.0.lock();
+        Progress { applied: applied.last.map(|id| id.index), digest: applied.digest }
+    }
+
+    /// Looks at the machine. Commands wait meanwhile.
+    pub fn look<T>(&self, look: impl FnOnce(&M) -> T) -> T {
+        look(&self.inner.applied.0.lock().machine)
+    }
+
+    /// Stops this member. What it has taken stays.
+    pub async fn stop(&self) {
+        self.inner.listening.abort();
+        let raft = Arc::clone(&self.inner.raft);
+        // It has ended either way.
+        let _ = InNode::new(&self.inner.node, async move { raft.shutdown().await }).await;
+        self.inner.store.close();
+    }
+}
+
+fn stopped(fatal: &Fatal<Types>) -> ProposeError {
+    ProposeError::Stopped(fatal.to_string())
+}
+
+fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> ProposeError {
+    match error {
+        RaftError::Fatal(fatal) => stopped(&fatal),
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            ProposeError::NotLeader(forward.leader_id)
+        }
+        RaftError::APIError(error) => ProposeError::Members(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
