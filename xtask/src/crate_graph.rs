@@ -176,7 +176,8 @@ mod tests {
     fn the_table_of_the_page_is_the_one_that_is_checked() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let listed = |cell: &str| cell.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let listed =
+            |cell: &str| cell.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let rows = page.lines().skip_while(|line| *line != "| crate | may use |").skip(2);
         let table: Graph = rows
             .map_while(|line| line.strip_prefix("| ")?.strip_suffix('|')?.split_once(" | "))
