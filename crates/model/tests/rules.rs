@@ -80,7 +80,7 @@ fn case(rule: Rule) -> (Setup, Bounds) {
     }
 }
 
-/// What a model without a rule breaks, how, and how many states a search visited to find it.
+/// The invariant that a model without a rule breaks, the steps to it, and the number of states that a search visited to find it.
 fn broken_without(rule: Rule, model: &Model) -> (Invariant, Vec<String>, usize) {
     let texts = |trace: &[Step]| trace.iter().map(ToString::to_string).collect::<Vec<_>>();
     let milestones = milestones(rule);
