@@ -129,5 +129,6 @@ fn walks(name: &str, model: &Model, options: &Options) -> Result<usize> {
 }
 
 fn lines(trace: &[Step]) -> String {
-    trace.iter().map(|step| format!("  {step}\n")).collect()
+    let lines: Vec<String> = trace.iter().map(|step| format!("  {step}")).collect();
+    lines.join("\n")
 }

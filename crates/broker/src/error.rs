@@ -1,4 +1,6 @@
-//! The one place where errors of the parts become Kafka's error codes.
+//! Owns how errors of the log and of the metadata become Kafka's error codes.
+//!
+//! Errors of a mounted queue become codes in `mounts`, and the coordinator answers with codes of its own.
 
 use riverrun_log::producer_state::SequenceError;
 use riverrun_log::{AppendError, LogError, ReadError};

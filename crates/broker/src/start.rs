@@ -30,7 +30,9 @@ use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::Turns;
 use crate::groups::{self, Groups};
 use crate::held_files::HeldFiles;
-use crate::metadata::{JournalRegistry, Store, StoreOptions, check_unowned, first_start, log_dir_around};
+use crate::metadata::{
+    JournalRegistry, Store, StoreOptions, check_unowned, first_start, log_dir_around, refuse_in_use,
+};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::partitions::Partitions;
@@ -121,6 +123,7 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
     }
     // Before the directory is made: a start that is refused leaves nothing behind.
     if first_start::is_first(env, dir)? {
+        refuse_in_use(env, &config.log_dirs())?;
         check_unowned(env, &config.log_dirs(), dir)?;
     }
     let options = StoreOptions {

@@ -81,6 +81,14 @@ pub enum StartError {
         /// The directory.
         dir: PathBuf,
     },
+    /// Another server takes records for a queue.
+    #[error("mounts: {mount}: {reason}")]
+    MountTaken {
+        /// The mount, as the option `mounts` has it.
+        mount: String,
+        /// The lock that is held, and the way out.
+        reason: String,
+    },
     /// A queue cannot be mounted.
     #[error("mounts: {mount}: {reason}")]
     Mount {

@@ -94,8 +94,8 @@ struct Opening {
     has_synced_found: bool,
 }
 
-/// A log dir in use. Locks are taken in the order `write_backs`, `log_starts`, `memory`; `asides` comes after a log's
-/// writer and before its appender. No thread waits for the disk under `memory`, which appends take too.
+/// A log dir in use. Its locks are taken in the order of `rank.rs`: `asides` before a log's writer, then `write_backs`,
+/// `log_starts` and `memory`. No thread waits for the disk under `memory`, which appends take too.
 ///
 /// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]

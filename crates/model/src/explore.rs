@@ -295,8 +295,8 @@ pub fn walk(model: &Model, seed: u64, steps_max: usize) -> Walked {
     Walked::Through { steps: trace.len() }
 }
 
-/// Goes the ways that a trace's lines name: where the controller has a choice, a line is a step to several states. The promise that
-/// is broken at the end of one of them; an error names the line that cannot be gone.
+/// Goes the ways that a trace's lines name: where the controller has a choice, a line is a step to several states. The promise
+/// that is broken at the end of one of them; an error names the line that cannot be gone.
 pub fn replay<'a>(model: &Model, lines: impl Iterator<Item = &'a str>) -> Result<Option<Invariant>, String> {
     let mut states = vec![model.first()];
     let mut steps = Steps::new();
@@ -314,8 +314,8 @@ pub fn replay<'a>(model: &Model, lines: impl Iterator<Item = &'a str>) -> Result
     Ok(states.iter().find_map(|state| invariants::broken(model, state)))
 }
 
-/// Goes from one milestone to the next: each is a part of a step's text, and the nearest step that has it is taken. An error names the
-/// milestone that is not reached within `states_max` states.
+/// Goes from one milestone to the next: each is a part of a step's text, and the nearest step that has it is taken. An error
+/// names the milestone that is not reached within `states_max` states.
 pub fn guided<'a>(model: &Model, milestones: &[&'a str], states_max: usize) -> Result<Walked, &'a str> {
     let mut state = model.first();
     let mut trace = Vec::new();

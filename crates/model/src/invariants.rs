@@ -7,18 +7,31 @@ use crate::model::Model;
 use crate::rules::Quorum;
 use crate::state::{Partition, State};
 
-/// A promise of replication.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Invariant {
+macro_rules! invariants {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// A promise of replication. docs/replication.md lists them for people.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum Invariant {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Invariant {
+            /// Every invariant.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+        }
+    };
+}
+
+invariants! {
     /// At most one node leads in an epoch.
     OneLeader,
     /// An offset is given out once in an epoch, with one record.
     WrittenOnce,
-    /// What was below a high watermark is never another record.
+    /// A record below a high watermark is never replaced by another one.
     SeenOnce,
     /// The leader has every record that was seen.
     LeaderHasSeen,
-    /// Whoever may become the leader has every record that was seen.
+    /// Each replica that may become the leader has every record that was seen.
     CandidatesHaveSeen,
     /// The controller's in-sync set is within the set that the leader counts.
     CandidatesCounted,

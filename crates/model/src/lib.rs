@@ -1,11 +1,12 @@
 //! An executable model of replication: leader, followers, controller, and all that may go wrong between them.
 //!
-//! A [`Model`] has a [`Setup`] (level, quorum, replicas), [`Bounds`] and [`Rules`]. [`search`] visits every state that is reachable
-//! within the bounds, [`walk`] goes one random way through larger ones, [`guided`] one from milestone to milestone. All check every [`Invariant`] in every state, and show the
-//! steps that lead to a broken one. Each [`Rule`] is there because a search without it finds a loss.
+//! A [`Model`] has a [`Setup`] (level, quorum, replicas), [`Bounds`] and [`Rules`]. [`search`] visits every state that is
+//! reachable within the bounds, [`walk`] goes one random way through larger ones, [`guided`] one from milestone to milestone.
+//! All check every [`Invariant`] in every state, and show the steps that lead to a broken one. Each [`Rule`] is there because a
+//! search without it finds a loss.
 //!
-//! The model knows nothing of the product's code, so that the two can be held against each other: a trace is a list of steps with a
-//! text for each, and `testdata/` keeps those that broke something.
+//! The model knows nothing of the product's code, so that the two can be held against each other: a trace is a list of steps
+//! with a text for each, and `testdata/` keeps those that broke something.
 //!
 //! ```
 //! use riverrun_model::{Bounds, Limits, Model, Outcome, Rule, Rules, Setup, search};

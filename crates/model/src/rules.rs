@@ -68,14 +68,16 @@ macro_rules! rules {
 }
 
 rules! {
-    /// While a change of the in-sync set is open, a leader counts the members of the old set and of the new one (KIP-497, KIP-966).
+    /// While a change of the in-sync set is open, a leader counts the members of the old set and of the new one (KIP-497,
+    /// KIP-966).
     MaximalSet = "maximal-set",
     /// A follower joins the in-sync set when it has reached the high watermark that the leader knows.
     JoinAtHighWatermark = "join-at-high-watermark",
-    /// A follower joins the in-sync set when it has reached the start of the leader's epoch (KIP-966): a new leader does not know the
-    /// high watermark yet.
+    /// A follower joins the in-sync set when it has reached the start of the leader's epoch (KIP-966): a new leader does not
+    /// know the high watermark yet.
     JoinAtEpochStart = "join-at-epoch-start",
-    /// A change of the in-sync set names the incarnation that was heard from, and the controller compares it with the registered one (KIP-903).
+    /// A change of the in-sync set names the incarnation that was heard from, and the controller compares it with the
+    /// registered one (KIP-903).
     Incarnation = "incarnation",
     /// A fenced broker is not taken into the in-sync set.
     FencedStaysOut = "fenced-stays-out",
@@ -105,8 +107,9 @@ rules! {
     MarksOfThisLife = "marks-of-this-life",
     /// At level 1 a follower counts by what it has synced.
     SyncedMark = "synced-mark",
-    /// Below level 1 a broker that may lack what it had appended is neither in sync nor eligible until it has caught up (KIP-966): after a
-    /// power cut, and with a journal after any end that was not clean, because records wait for it in memory.
+    /// Below level 1 a broker that may lack what it had appended is neither in sync nor eligible until it has caught up
+    /// (KIP-966): after a power cut, and with a journal after any end that was not clean, because records wait for it in
+    /// memory.
     UncleanExcluded = "unclean-excluded",
     /// A leader acks by itself only while its lease lasts, and is fenced only after that.
     Lease = "lease",

@@ -1,5 +1,6 @@
-//! Each rule is needed: without it a search, or a scenario that is too deep for one, breaks a promise that a model with all rules keeps.
-//! The trace is kept in `testdata/`; `RIVERRUN_REWRITE_GOLDEN=1` writes it. A scenario in `testdata/scenarios/` is a list of milestones.
+//! Each rule is needed: without it a search, or a scenario that is too deep for one, breaks an invariant that a model with all
+//! rules keeps. The trace is kept in `testdata/`; `RIVERRUN_REWRITE_GOLDEN=1` writes it. A scenario in `testdata/scenarios/` is a
+//! list of milestones.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -79,7 +80,7 @@ fn case(rule: Rule) -> (Setup, Bounds) {
     }
 }
 
-/// What a model without a rule breaks, how, and how many states a search visited to find it.
+/// The invariant that a model without a rule breaks, the steps to it, and the number of states that a search visited to find it.
 fn broken_without(rule: Rule, model: &Model) -> (Invariant, Vec<String>, usize) {
     let texts = |trace: &[Step]| trace.iter().map(ToString::to_string).collect::<Vec<_>>();
     let milestones = milestones(rule);
@@ -133,41 +134,52 @@ macro_rules! needed {
 }
 
 needed! {
-    the_maximal_set_is_needed: MaximalSet,
-    joining_at_the_high_watermark_is_needed: JoinAtHighWatermark,
-    joining_at_the_epoch_start_is_needed: JoinAtEpochStart,
-    incarnations_are_needed: Incarnation,
-    keeping_the_fenced_out_is_needed: FencedStaysOut,
-    checking_the_version_is_needed: VersionChecked,
-    moving_the_version_at_a_refusal_is_needed: RefusalMovesVersion,
-    the_minimum_is_needed: MinimumForHighWatermark,
-    forgetting_the_eligible_is_needed: EligibleForgotten,
-    leaders_from_candidates_are_needed: LeaderFromCandidates,
-    a_new_epoch_for_a_new_life_is_needed: NewLifeNewEpoch,
-    cutting_by_epoch_is_needed: CutByEpoch,
-    cutting_to_a_common_epoch_is_needed: CutToCommonEpoch,
-    forgetting_epochs_at_a_cut_is_needed: CutForgetsEpochs,
-    replaying_cuts_is_needed: CutIsReplayed,
-    the_epoch_of_the_image_is_needed: EpochOfImage,
-    marks_of_this_life_are_needed: MarksOfThisLife,
-    the_synced_mark_is_needed: SyncedMark,
-    excluding_the_unclean_is_needed: UncleanExcluded,
-    the_lease_is_needed: Lease,
-    unfencing_the_caught_up_is_needed: UnfenceCaughtUp,
-    the_target_in_sync_is_needed: TargetInSync,
-    a_high_watermark_within_the_log_is_needed: HighWatermarkWithinLog,
-    noting_the_epoch_start_is_needed: EpochStartNoted,
-    fencing_by_reports_is_needed: ReportFences,
-    ranking_by_epoch_is_needed: RankByEpoch,
-    acking_from_the_epoch_start_is_needed: AckFromEpochStart,
-    shrinking_by_the_leader_alone_is_needed: LeaderAloneShrinks,
-    shrinking_after_the_epoch_began_is_needed: ShrinkAfterEpochBegan,
+    maximal_set_is_needed: MaximalSet,
+    join_at_high_watermark_is_needed: JoinAtHighWatermark,
+    join_at_epoch_start_is_needed: JoinAtEpochStart,
+    incarnation_is_needed: Incarnation,
+    fenced_stays_out_is_needed: FencedStaysOut,
+    version_checked_is_needed: VersionChecked,
+    refusal_moves_version_is_needed: RefusalMovesVersion,
+    minimum_for_high_watermark_is_needed: MinimumForHighWatermark,
+    eligible_forgotten_is_needed: EligibleForgotten,
+    leader_from_candidates_is_needed: LeaderFromCandidates,
+    new_life_new_epoch_is_needed: NewLifeNewEpoch,
+    cut_by_epoch_is_needed: CutByEpoch,
+    cut_to_common_epoch_is_needed: CutToCommonEpoch,
+    cut_forgets_epochs_is_needed: CutForgetsEpochs,
+    cut_is_replayed_is_needed: CutIsReplayed,
+    epoch_of_image_is_needed: EpochOfImage,
+    marks_of_this_life_is_needed: MarksOfThisLife,
+    synced_mark_is_needed: SyncedMark,
+    unclean_excluded_is_needed: UncleanExcluded,
+    lease_is_needed: Lease,
+    unfence_caught_up_is_needed: UnfenceCaughtUp,
+    target_in_sync_is_needed: TargetInSync,
+    high_watermark_within_log_is_needed: HighWatermarkWithinLog,
+    epoch_start_noted_is_needed: EpochStartNoted,
+    report_fences_is_needed: ReportFences,
+    rank_by_epoch_is_needed: RankByEpoch,
+    ack_from_epoch_start_is_needed: AckFromEpochStart,
+    leader_alone_shrinks_is_needed: LeaderAloneShrinks,
+    shrink_after_epoch_began_is_needed: ShrinkAfterEpochBegan,
 }
 
 #[test]
-fn every_rule_stands_in_the_page() {
+fn every_rule_and_invariant_stands_in_the_page() {
     let page = testdata().join("../../../docs/replication.md");
     let page = fs::read_to_string(page).unwrap();
-    let missing: Vec<_> = Rule::ALL.iter().filter(|rule| !page.contains(&format!("(`{rule}`)"))).collect();
+    let rules = Rule::ALL.iter().map(|rule| format!("(`{rule}`)"));
+    let invariants = Invariant::ALL.iter().map(|invariant| format!("| `{invariant}` |"));
+    let missing: Vec<_> = rules.chain(invariants).filter(|text| !page.contains(text)).collect();
     assert!(missing.is_empty(), "docs/replication.md lacks {missing:?}");
+}
+
+#[test]
+fn a_test_has_the_name_of_its_rule() {
+    let source = fs::read_to_string(testdata().join("../tests/rules.rs")).unwrap();
+    for rule in Rule::ALL {
+        let named = format!("{}_is_needed: {rule:?},", rule.name().replace('-', "_"));
+        assert!(source.contains(&named), "{named}");
+    }
 }

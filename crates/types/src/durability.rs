@@ -16,9 +16,9 @@ use crate::Offset;
 /// On one node levels 1 and 3 are the same, and so are 2 and 4: there is no other replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DurabilityLevel {
-    /// Level 1: a majority has it, each synced to disk. Survives loss of power on every node.
+    /// Level 1: every replica in sync has synced it to disk. Survives loss of power on every node.
     SyncSync,
-    /// Level 2: a majority has it in memory. Survives the loss of a minority of nodes.
+    /// Level 2: every replica in sync has it in memory. Survives the loss of nodes while one of these is left.
     SyncAsync,
     /// Level 3: one node has synced it to disk. Survives loss of power on that node.
     AsyncSync,

@@ -7,7 +7,7 @@
 //! that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its next
 //! give-way.
 
-mod held;
+mod own_turn;
 mod slice;
 mod turns;
 
@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::{JoinError, JoinHandle, block_in_place};
 
-pub(crate) use self::held::waiting;
+pub(crate) use self::own_turn::waiting;
 use self::slice::Sliced;
 pub(crate) use self::slice::give_way;
 pub(crate) use self::turns::{Turn, Turns};
@@ -130,7 +130,7 @@ impl Aside {
     /// Does `work` once it is the turn of this source. Its turn is another's while it is [`waiting`].
     pub(crate) async fn in_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         let turn = self.turn(source).await;
-        held::holding(turn, Source::of(source), Arc::clone(&self.places.charged_turns), work).await
+        own_turn::holding(turn, Source::of(source), Arc::clone(&self.places.charged_turns), work).await
     }
 
     /// The same for a request that holds memory of this, and waits for no more of it.
@@ -161,7 +161,7 @@ impl Places {
     pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         let (source, turns) = (Source::of(source), &self.charged_turns);
         let turn = turns.take(source).await;
-        held::holding(turn, source, Arc::clone(turns), work).await
+        own_turn::holding(turn, source, Arc::clone(turns), work).await
     }
 
     /// Turns that are taken, and requests that wait for one.

@@ -130,6 +130,12 @@ pub struct OptionDef {
 }
 
 impl OptionDef {
+    /// The description as it is shown: one paragraph, and each item of a list behind it on a line of its own.
+    pub(crate) fn text(&self) -> String {
+        let words: Vec<_> = self.doc.split_whitespace().collect();
+        words.join(" ").replace(" - ", "\n- ")
+    }
+
     /// Checks a value against kind and acceptance. The error is the rest of the sentence "`value` …".
     pub(crate) fn check(&self, value: &str) -> Result<(), String> {
         self.kind.check(value).map_err(|allowed| format!("it must be {allowed}"))?;
@@ -251,6 +257,13 @@ mod tests {
         assert!(Kind::Double(0.0, f64::MAX).check("inf").is_err());
         assert!(Kind::Bool.check("yes").is_err());
         assert!(Kind::Bool.check("TRUE").is_ok());
+    }
+
+    #[test]
+    fn items_of_a_description_have_lines_of_their_own() {
+        let doc = Cow::Borrowed(concat!(" Bytes at most.", " - One rule", "   of two lines.", " - Another."));
+        let def = OptionDef { name: "x", kind: Kind::Bool, default: None, accept: Accept::All, doc };
+        assert_eq!(def.text(), "Bytes at most.\n- One rule of two lines.\n- Another.");
     }
 
     #[test]

@@ -305,7 +305,7 @@ fn entry(
         source: synonyms.first().map_or(ConfigSource::Default, |first| first.source),
         synonyms,
         type_code: def.kind.type_code(),
-        documentation: def.doc.trim().to_owned(),
+        documentation: def.text(),
     }
 }
 

@@ -62,7 +62,7 @@ fn write_section(
 ) {
     write!(page, "\n## {heading}\n").expect("a String takes every text");
     for def in options {
-        write!(page, "\n### `{}`\n\n{}\n\n{}\n", def.name, def.doc.trim(), facts(def, &note(def)))
+        write!(page, "\n### `{}`\n\n{}\n\n{}\n", def.name, def.text(), facts(def, &note(def)))
             .expect("a String takes every text");
     }
 }

@@ -43,33 +43,39 @@ options! {
     /// Requests of one connection that may be unanswered at once, of them 16 fetches that wait for records. Kafka counts them
     /// over all connections.
     queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
-    /// Bytes of requests that all connections together may hold; further ones wait unread. Large requests that are not
-    /// whole yet hold three quarters of it at most, so that others always pass: those of up to 2 MiB a half, larger
-    /// ones a quarter. Connections whose last large request came whole are given it first, then the source that has least of
-    /// it. Connections of which none came whole yet fill it one after the other, 256 KiB in a millisecond. While a connection
-    /// waits for that memory, others that hold some are disconnected if they send nothing for 250 ms, or do not send their
-    /// request within two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB). A fetch that waits
-    /// for records counts with 4 KiB and what it keeps of its request, and ends after a second if others wait for memory; a
-    /// member that waits for its group counts with about 1 KiB. Not counted are 64 KiB of each connection, in which it reads,
-    /// and two requests that would else wait for each other: one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
-    /// A whole request counts for its source (an IPv4 address, or a /64 of IPv6), which begins no further one while it holds
-    /// more of that memory than it leaves free.
-    /// Decoded requests with many elements may take half as much again (`riverrun_aside_memory_bytes` of the metrics), of which
-    /// a source has such a share as well; one that takes more is worked on alone. A few of them for each core are worked on at
-    /// once, of one source half of these (`riverrun_requests_aside`, `riverrun_requests_waiting_for_turn_aside`).
-    /// The metrics show the bytes that are held (`riverrun_request_memory_bytes`) and how many requests wait
-    /// (`riverrun_requests_waiting_for_memory`). Kafka has no such bound unless it is set.
+    /// Bytes of requests that all connections together may hold; further ones wait unread. A connection has no limit in bytes
+    /// of its own. Its source (an IPv4 address, or a /64 of IPv6) has one: it begins no further request while those that came
+    /// whole hold more of that memory than they leave free. Kafka has no such bound unless it is set.
+    /// - Large requests that are not whole yet hold three quarters of it at most, so that others always pass: those of up to
+    ///   2 MiB a half, larger ones a quarter. Connections whose last large request came whole are given it first, then the
+    ///   source that has least of it. Connections of which none came whole yet fill it one after the other, 256 KiB in a
+    ///   millisecond.
+    /// - While a connection waits for that memory, others that hold some are disconnected if they send nothing for 250 ms, or
+    ///   do not send their request within two seconds (less where much waits, and at least 0.25; a second more for each 64
+    ///   MiB).
+    /// - A fetch that waits for records counts with 4 KiB and what it keeps of its request, and ends after a second if others
+    ///   wait for memory. A member that waits for its group counts with about 1 KiB.
+    /// - Not counted are 64 KiB of each connection, in which it reads, and two requests that would else wait for each other:
+    ///   one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
+    /// - Decoded requests with many elements may take half as much again, of which a source has such a share as well; one
+    ///   that takes more is worked on alone. A few of them for each core are worked on at once, of one source half of these.
+    /// - The metrics show the bytes that are held (`riverrun_request_memory_bytes`), how many requests wait for them
+    ///   (`riverrun_requests_waiting_for_memory`), and the same of decoded requests with many elements
+    ///   (`riverrun_aside_memory_bytes`, `riverrun_requests_aside`, `riverrun_requests_waiting_for_turn_aside`).
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of unsent responses that all connections together may hold before further requests with large answers wait:
-    /// those of more than 64 KiB that are no records, and those for all topics, groups or configs. A source (an IPv4 address,
-    /// or a /64 of IPv6) may begin more while it holds no more than is left, so that the source that holds least comes first. A
-    /// fetch answers with a quarter of what is left for it, as far as its records are in memory, and with 64 KiB or a batch in
-    /// any case; a request with a small answer never waits. While others wait, or more is held than there is, a connection that
-    /// holds more than 64 KiB and takes less than a sixty-fourth of that in 200 ms is closed, the largest first. A response of
-    /// more than 64 KiB is not kept, and its connection closed, where half as much again is held as this. `/health` and the
-    /// log say so. The metrics show the bytes that are held (`riverrun_response_memory_bytes`), how many requests wait
-    /// (`riverrun_requests_waiting_for_response_memory`) and how many connections were closed
-    /// (`riverrun_connections_closed_for_response_memory_total`).
+    /// those of more than 64 KiB that are no records, and those for all topics, groups or configs. A request with a small
+    /// answer never waits.
+    /// - A source (an IPv4 address, or a /64 of IPv6) may begin more while it holds no more than is left, so that the source
+    ///   that holds least comes first.
+    /// - A fetch answers with a quarter of what is left for it, as far as its records are in memory, and with 64 KiB or a
+    ///   batch in any case.
+    /// - While others wait, or more is held than there is, a connection that holds more than 64 KiB and takes less than a
+    ///   sixty-fourth of that in 200 ms is closed, the largest first. A response of more than 64 KiB is not kept, and its
+    ///   connection closed, where half as much again is held as this. `/health` and the log say so.
+    /// - The metrics show the bytes that are held (`riverrun_response_memory_bytes`), how many requests wait
+    ///   (`riverrun_requests_waiting_for_response_memory`) and how many connections were closed
+    ///   (`riverrun_connections_closed_for_response_memory_total`).
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of records in one fetch response at most, whatever the client asks for.
     fetch_max_bytes: usize = "fetch.max.bytes", Int(1024, i32::MAX), Some("57671680");

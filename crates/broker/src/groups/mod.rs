@@ -144,8 +144,7 @@ impl Groups {
         begun.await
     }
 
-    /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
-    /// records are durable.
+    /// Changes the shard of `group_id`. The answer is what `handle` returns, once its records are durable: no reply is awaited.
     pub(crate) async fn change<T>(
         &self,
         context: &RequestContext,

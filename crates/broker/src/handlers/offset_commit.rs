@@ -1,6 +1,8 @@
 //! `OffsetCommit` (key 8), versions 2 to 10: a member, or a client without membership, commits how far it has read.
 //!
-//! Topics are named up to version 9 and identified from 10 on (KIP-848). Answered when the offsets are in the log.
+//! Topics are named up to version 9 and identified from 10 on (KIP-848). Answered when the offsets are as durable as the topic of
+//! group offsets asks. While its disk does not answer, a commit is answered `COORDINATOR_NOT_AVAILABLE` after
+//! `offsets.commit.timeout.ms`; the offsets may still become durable.
 
 use std::sync::Arc;
 

@@ -84,6 +84,17 @@ pub enum MetadataError {
     /// A running server owns the directory.
     #[error("{} is in use by another running server", .0.display())]
     InUse(PathBuf),
+    /// A running server owns a log dir.
+    #[error(
+        "log dir {}: a running server{owner} uses it: stop that one, or name a directory of this server's own",
+        path.display()
+    )]
+    LogDirInUse {
+        /// The log dir.
+        path: PathBuf,
+        /// The cluster and node that the log dir belongs to, as ` of cluster ..., node ...`; empty where that is not known.
+        owner: String,
+    },
     /// A file does not read.
     #[error("the metadata file {} cannot be used: {source}", path.display())]
     File {
@@ -246,7 +257,7 @@ impl MetadataError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
-            Self::InUse(_) | Self::Stopping => ErrorKind::Retry,
+            Self::InUse(_) | Self::LogDirInUse { .. } | Self::Stopping => ErrorKind::Retry,
             Self::TooLarge => ErrorKind::FixRequest,
             _ => ErrorKind::GiveUp,
         }

@@ -31,7 +31,7 @@ pub use frames::FrameError;
 pub(crate) use image::Image;
 pub(crate) use node::NodeImage;
 pub(crate) use node::journals::JournalRegistry;
-pub(crate) use node::log_dirs::{IDENTITY_FILE, check_unowned, log_dir_around};
+pub(crate) use node::log_dirs::{IDENTITY_FILE, check_unowned, log_dir_around, refuse_in_use};
 pub use node::unseen::{NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_lost_metadata};
 pub(crate) use producer_ids::ProducerIds;
 pub(crate) use proposal::{MetadataLog, Proposal};

@@ -76,6 +76,12 @@ impl Mounts {
         let mut by_topic: HashMap<TopicId, Arc<MountedQueue>> = HashMap::new();
         for mount in mounts {
             let failed = |reason: String| StartError::Mount { mount: mount.to_string(), reason };
+            let not_opened = |error: ClaimError| match &error {
+                ClaimError::Taken { .. } => {
+                    StartError::MountTaken { mount: mount.to_string(), reason: error.to_string() }
+                }
+                _ => failed(error.to_string()),
+            };
             let add = |id| {
                 let added = metadata.mount(&mount.topic, id);
                 added.map_err(|refused| {
@@ -93,9 +99,9 @@ impl Mounts {
                 let rules = defaults.log_config(config.server.producer_id_expiration_ms);
                 MountedQueue::open_writable(env, mount, &cluster, &rules)
             } else {
-                MountedQueue::open(mount).map_err(|error| error.to_string())
+                MountedQueue::open(mount).map_err(ClaimError::from)
             };
-            let queue = opened.map_err(failed)?;
+            let queue = opened.map_err(not_opened)?;
             add(queue.id)?;
             by_topic.insert(queue.id, Arc::new(queue));
         }
@@ -204,15 +210,15 @@ impl MountedQueue {
 
     /// Opens a queue that takes the records of this cluster's clients, as `rules` allow: as far as these apply to a queue, which
     /// keeps batches as they come and has its own segments. A damaged queue is open for reading only.
-    fn open_writable(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Self, String> {
+    fn open_writable(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Self, ClaimError> {
         let intake = match Self::open_intake(env, mount, cluster, rules) {
             Ok(intake) => Ok(intake),
             Err(ClaimError::Queue(error @ (QueueError::Damaged { .. } | QueueError::OverBound { .. }))) => {
                 Err(error)
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         };
-        let mut mounted = Self::open(mount).map_err(|error| error.to_string())?;
+        let mut mounted = Self::open(mount)?;
         mounted.intake = intake.map_err(|error| mounted.refuse_append(&error));
         Ok(mounted)
     }

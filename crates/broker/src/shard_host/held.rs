@@ -20,8 +20,9 @@ use crate::partitions::{Acknowledge, NotDurable};
 /// So many steps of a shard may be held, each with records of its own, while the log takes nothing.
 pub(super) const HELD_STEPS_MAX: usize = 1_000;
 
-/// The requests of all shards that wait for a reply from a step to come.
-pub(super) type Parked<R> = Arc<Mutex<HashMap<ReplyToken, Waiting<R>>>>;
+/// The requests of all shards that were handed in and are not answered yet. Few of them are *parked*, which means that they wait
+/// for other members of their group: the shard knows which.
+pub(super) type Unanswered<R> = Arc<Mutex<HashMap<ReplyToken, Waiting<R>>>>;
 
 /// A request that waits for its reply.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ pub(super) struct Held<R> {
     shard: usize,
     steps: Mutex<Steps<R>>,
     has_failed: AtomicBool,
-    parked: Parked<R>,
+    unanswered: Unanswered<R>,
 }
 
 #[derive(Debug)]
@@ -105,9 +106,9 @@ struct HeldStep<R> {
 }
 
 impl<R> Held<R> {
-    pub(super) fn new(shard: usize, parked: Parked<R>) -> Self {
+    pub(super) fn new(shard: usize, unanswered: Unanswered<R>) -> Self {
         let steps = Mutex::new(Steps { waiting: VecDeque::new(), next_ticket: 0 });
-        Self { shard, steps, has_failed: AtomicBool::new(false), parked }
+        Self { shard, steps, has_failed: AtomicBool::new(false), unanswered }
     }
 
     /// How many replies are held.
@@ -159,7 +160,7 @@ impl<R: fmt::Debug + Send> Acknowledge for Held<R> {
             self.has_failed.store(true, Ordering::Release);
             steps.waiting.clear();
             drop(steps);
-            self.parked.lock().retain(|_, waiting| waiting.shard != self.shard);
+            self.unanswered.lock().retain(|_, waiting| waiting.shard != self.shard);
             return;
         }
         // All before it are durable, too. Sent under the lock, so that the next ones do not overtake them.
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_durable_step_releases_all_before_it_and_none_after() {
-        let held = Held::new(0, Parked::<()>::default());
+        let held = Held::new(0, Unanswered::<()>::default());
         let ((_, mut first), (second, mut middle), (_, mut last)) =
             (notice(&held, 1), notice(&held, 2), notice(&held, 3));
         held.decided(second, Ok(()));
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn requests_for_the_same_batch_are_held_as_one_until_given_up() {
-        let held = Held::new(0, Parked::<()>::default());
+        let held = Held::new(0, Unanswered::<()>::default());
         let (ticket, mut first) = notice(&held, 1);
         let mut others = Vec::new();
         for number in 0..10_000 {
@@ -234,7 +235,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn steps_have_room_while_the_log_takes_some_or_few_are_held() {
-        let (held, time) = (Held::new(0, Parked::<()>::default()), Duration::from_secs(5));
+        let (held, time) = (Held::new(0, Unanswered::<()>::default()), Duration::from_secs(5));
         let many = i64::try_from(HELD_STEPS_MAX).expect("few");
         let mut tickets = (0..many).map(|last| notice(&held, last).0);
         let first = tickets.next().expect("many");
@@ -248,7 +249,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_held_for_long_is_stuck_until_it_is_durable() {
-        let held = Held::new(0, Parked::<()>::default());
+        let held = Held::new(0, Unanswered::<()>::default());
         assert!(!held.is_stuck(Duration::ZERO));
         let (first, _first) = notice(&held, 1);
         tokio::time::advance(Duration::from_secs(5)).await;
@@ -260,14 +261,14 @@ mod tests {
 
     #[test]
     fn a_loss_answers_all_of_the_shard_and_is_told_once() {
-        let parked = Parked::<()>::default();
+        let unanswered = Unanswered::<()>::default();
         let mut answers = Vec::new();
         for shard in [0, 1] {
             let (reply, receiver) = oneshot::channel();
-            parked.lock().insert(ReplyToken(shard as u64), Waiting { shard, reply });
+            unanswered.lock().insert(ReplyToken(shard as u64), Waiting { shard, reply });
             answers.push(receiver);
         }
-        let held = Held::new(0, Arc::clone(&parked));
+        let held = Held::new(0, Arc::clone(&unanswered));
         let (ticket, mut lost) = notice(&held, 1);
         held.decided(ticket, Err(NotDurable));
         assert_eq!(lost.try_recv(), Err(oneshot::error::TryRecvError::Closed));

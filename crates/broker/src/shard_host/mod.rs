@@ -34,7 +34,7 @@ use riverrun_protocol::ErrorCode;
 use tokio::sync::{Semaphore, oneshot};
 
 pub(crate) use self::at_length::Work;
-use self::held::{Parked, Release};
+use self::held::{Release, Unanswered};
 pub(crate) use self::line::Asker;
 pub(crate) use self::machine::{HostOptions, LentPart, Reply, ShardRecord, ShardTopic, StateMachine, Step};
 pub(crate) use self::names::shard_of;
@@ -54,7 +54,7 @@ pub(crate) struct ShardHost<M: StateMachine> {
     options: Arc<HostOptions>,
     world: M::World,
     slots: OnceLock<Vec<Arc<Slot<M>>>>,
-    parked: Parked<M::Response>,
+    unanswered: Unanswered<M::Response>,
     next_token: AtomicU64,
     /// Permits to read a shard for a request that asks for all of them.
     turns: Semaphore,
@@ -68,7 +68,7 @@ impl<M: StateMachine> ShardHost<M> {
             options: Arc::new(options),
             world,
             slots: OnceLock::new(),
-            parked: Parked::default(),
+            unanswered: Unanswered::default(),
             next_token: AtomicU64::new(0),
             turns: Semaphore::new(READS_MAX),
             alarm: timer::Alarm::default(),
@@ -196,7 +196,7 @@ impl<M: StateMachine> ShardHost<M> {
     /// Discards a shard for this reason, and answers all who wait for a reply of it.
     fn discard_because(&self, slot: &Slot<M>, state: &mut SlotState<M>, why: &dyn std::fmt::Display) {
         slot.fail(state, why);
-        self.parked.lock().retain(|_, waiting| waiting.shard != slot.index);
+        self.unanswered.lock().retain(|_, waiting| waiting.shard != slot.index);
     }
 
     /// Replies with those who wait for them. Nobody waits any more for one whose client has given up.
@@ -204,8 +204,8 @@ impl<M: StateMachine> ShardHost<M> {
         &self,
         replies: Vec<Reply<M::Response>>,
     ) -> Vec<(oneshot::Sender<M::Response>, M::Response)> {
-        let mut parked = self.parked.lock();
-        let waiting = replies.into_iter().map(|reply| (parked.remove(&reply.token), reply.body));
+        let mut unanswered = self.unanswered.lock();
+        let waiting = replies.into_iter().map(|reply| (unanswered.remove(&reply.token), reply.body));
         waiting.filter_map(|(waiting, body)| Some((waiting?.reply, body))).collect()
     }
 
@@ -229,7 +229,7 @@ impl<M: StateMachine> ShardHost<M> {
             return Ok(slots);
         }
         let count = self.world.partition_count().ok_or(ErrorCode::NOT_COORDINATOR)?;
-        let make = |index| Arc::new(Slot::new(index, &self.parked, &self.options));
+        let make = |index| Arc::new(Slot::new(index, &self.unanswered, &self.options));
         Ok(self.slots.get_or_init(|| (0..count).map(make).collect()))
     }
 

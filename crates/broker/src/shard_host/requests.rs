@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::ShardHost;
 use super::at_length::Work;
-use super::held::{Parked, Release, Waiting};
+use super::held::{Release, Unanswered, Waiting};
 use super::machine::{StateMachine, Step};
 use super::slot::Slot;
 use crate::aside::{give_way, waiting};
@@ -37,14 +37,14 @@ impl<M: StateMachine> ShardHost<M> {
         let slot = Arc::clone(self.slot(index)?);
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
-        self.parked.lock().insert(token, Waiting { shard: index, reply: sender });
+        self.unanswered.lock().insert(token, Waiting { shard: index, reply: sender });
         // A client that goes away leaves no entry behind.
-        let forget = Forget { parked: Arc::clone(&self.parked), token };
+        let forget = Forget { unanswered: Arc::clone(&self.unanswered), token };
         self.step_of(index, work, None, |machine, now| handle(machine, now, token)).await?;
         Ok(Begun { slot, reply, forget })
     }
 
-    /// Changes a loaded shard without a parked reply: what `handle` returns is the answer, once its records are durable.
+    /// Changes a loaded shard. The answer is what `handle` returns, once its records are durable: no reply is awaited.
     pub(crate) async fn change<T>(
         &self,
         index: usize,
@@ -150,12 +150,12 @@ impl<M: StateMachine> Begun<M> {
 /// Takes a request out of the waiting ones when its connection gives it up.
 #[derive(Debug)]
 struct Forget<R> {
-    parked: Parked<R>,
+    unanswered: Unanswered<R>,
     token: ReplyToken,
 }
 
 impl<R> Drop for Forget<R> {
     fn drop(&mut self) {
-        self.parked.lock().remove(&self.token);
+        self.unanswered.lock().remove(&self.token);
     }
 }

@@ -15,7 +15,7 @@ use riverrun_types::Acks;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::held::{Held, Parked, Release};
+use super::held::{Held, Release, Unanswered};
 use super::line::Lines;
 use super::machine::{HostOptions, StateMachine};
 use super::rest::{Failures, REST};
@@ -150,12 +150,16 @@ pub(super) struct Slot<M: StateMachine> {
 }
 
 impl<M: StateMachine> Slot<M> {
-    pub(super) fn new(index: usize, parked: &Parked<M::Response>, options: &Arc<HostOptions>) -> Self {
+    pub(super) fn new(
+        index: usize,
+        unanswered: &Unanswered<M::Response>,
+        options: &Arc<HostOptions>,
+    ) -> Self {
         Self {
             index,
             state: Mutex::new(SlotState::NotLoaded),
             loading: tokio::sync::Mutex::default(),
-            held: Arc::new(Held::new(index, Arc::clone(parked))),
+            held: Arc::new(Held::new(index, Arc::clone(unanswered))),
             unappended: Unappended::default(),
             lines: Lines::default(),
             loads: AtomicU64::new(0),

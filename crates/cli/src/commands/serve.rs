@@ -14,6 +14,8 @@ use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
 use riverrun_broker::config::{BrokerConfig, ConfigError, LogFormat, Origin};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
 use riverrun_env::{RealFileSystem, is_odd_file, read_whole};
+use riverrun_journal::JournalError;
+use riverrun_log::LogError;
 use riverrun_tools::exit::{Exit, Failure};
 use riverrun_tools::logging;
 use riverrun_tools::signals::StopSignals;
@@ -302,6 +304,11 @@ fn address_advice(flag: &str) -> String {
     format!("{flag} with an address of this machine, such as 127.0.0.1:{port}")
 }
 
+/// Advice about a directory that another server has locked.
+fn own_directory(option: &str, locked: &Path) -> String {
+    format!("stop the other server on {}, or {option} with another directory", locked.display())
+}
+
 fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> Failure {
     let message = format!("cannot start: {error}");
     let is_admin =
@@ -310,7 +317,15 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
     match error {
         StartError::Config(error) => config_failure(error),
         StartError::Metadata(MetadataError::InUse(_)) => Failure::new(Exit::Conflict, message)
-            .advise(format!("stop the other server on {}, or --data with another directory", data.display())),
+            .advise(own_directory("--data", data)),
+        StartError::Metadata(MetadataError::LogDirInUse { path, .. })
+        | StartError::Log(LogError::Locked { path }) => {
+            Failure::new(Exit::Conflict, message).advise(own_directory("log.dirs", path))
+        }
+        StartError::Log(LogError::Journal(JournalError::Locked { path })) => {
+            Failure::new(Exit::Conflict, message).advise(own_directory("journal.dirs", path))
+        }
+        StartError::MountTaken { .. } => Failure::new(Exit::Conflict, message),
         StartError::Metadata(MetadataError::Absent(_)) => Failure::new(Exit::NotFound, message),
         StartError::Metadata(MetadataError::Missing { meta, .. }) => {
             let advice = format!("{} back from a copy, or log.dirs with other directories", meta.display());

@@ -52,6 +52,31 @@ fn a_second_server_on_the_data_is_refused_the_first_goes_on() {
 }
 
 #[test]
+fn a_directory_another_server_has_locked_is_in_use() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    run(&["queue", "create", &text("queue")]).ended(0);
+    let mount = format!("taken={}:rw", text("queue"));
+    let mut first = Server::on(&dir.path().join("first"), &["--mount", &mount]);
+    // A server that has run before, and one that has not.
+    assert_eq!(Server::on(&dir.path().join("known"), &[]).interrupt(), 0);
+    for data in ["known", "new"] {
+        let serve = |more: &[&str]| {
+            run(&[&["serve", "--data", &text(data), "--listen", "127.0.0.1:0"], more].concat())
+        };
+        for (option, locked) in [("log.dirs", text("first/logs")), ("journal.dirs", text("first/journal"))] {
+            let refused = serve(&["--set", &format!("{option}={locked}")]).ended(6).stderr;
+            let advice =
+                format!("try: stop the other server on {locked}, or {option} with another directory");
+            assert!(refused.contains(&advice), "{data}: {refused}");
+        }
+        let refused = serve(&["--mount", &mount]).ended(6).stderr;
+        assert!(refused.contains("another server takes records for this queue"), "{data}: {refused}");
+    }
+    assert_eq!(first.interrupt(), 0);
+}
+
+#[test]
 fn a_failure_no_restart_mends_has_the_exit_code_of_its_kind() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");

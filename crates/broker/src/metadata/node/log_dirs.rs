@@ -382,11 +382,7 @@ pub(crate) fn refuse_in_use(env: &Env, configured: &[PathBuf]) -> Result<(), Met
         if env.fs.lock(&lock).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             let owner = read_identity(env, path).ok().flatten().and_then(Result::ok);
             let owner = owner.map(|owner| format!(" of cluster {}, node {}", owner.cluster, owner.node));
-            let reason = format!(
-                "a running server{} uses it: stop that one, or name a directory of this server's own",
-                owner.unwrap_or_default()
-            );
-            return Err(MetadataError::LogDir { path: path.clone(), reason });
+            return Err(MetadataError::LogDirInUse { path: path.clone(), owner: owner.unwrap_or_default() });
         }
     }
     Ok(())

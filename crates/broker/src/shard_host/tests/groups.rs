@@ -196,7 +196,7 @@ impl DiskStandsStill {
 /// Waits until a request waits for its reply.
 async fn until_one_waits(broker: &Arc<Broker>) {
     let waits = async {
-        while broker.groups.host.parked.lock().is_empty() {
+        while broker.groups.host.unanswered.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -219,7 +219,7 @@ async fn a_failed_append_answers_all_requests_and_undoes_its_step() {
     assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
     let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
     assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
-    assert!(broker.groups.host.parked.lock().is_empty());
+    assert!(broker.groups.host.unanswered.lock().is_empty());
     // Nobody reads the log again and again while it is in trouble.
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     sim.fs.set_space(None);
@@ -275,7 +275,7 @@ async fn a_failed_sync_answers_all_requests_and_undoes_their_steps() {
     assert_eq!(timeout(PATIENCE, commit(&broker, 8)).await, Ok(ErrorCode::NOT_COORDINATOR));
     let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
     assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
-    assert!(broker.groups.host.parked.lock().is_empty());
+    assert!(broker.groups.host.unanswered.lock().is_empty());
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     sim.clock.advance(REST);
     assert_eq!(committed(&broker).await, [7], "what was acked, and nothing else");
@@ -582,7 +582,7 @@ async fn a_request_that_its_client_gives_up_leaves_nothing_behind() {
         let given_up = timeout(Duration::from_millis(5), join(&broker)).await;
         assert!(given_up.is_err(), "it waits for the first member");
     }
-    assert!(broker.groups.host.parked.lock().is_empty());
+    assert!(broker.groups.host.unanswered.lock().is_empty());
 }
 
 /// Has a step on this group go on until it is told to end; it has begun when this is over.

@@ -41,14 +41,14 @@ async fn a_large_join_waits_for_its_group_without_a_place_aside() {
     let count = 2 * std::thread::available_parallelism().map_or(1, usize::from) + 1;
     let waiting: Vec<_> = (0..count).map(|_| tokio::spawn(send_join(&router, 100_000))).collect();
     let all_wait = async {
-        while broker.groups.host.parked.lock().len() < count {
+        while broker.groups.host.unanswered.lock().len() < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     assert!(
         timeout(PATIENCE, all_wait).await.is_ok(),
         "{} of {count} wait",
-        broker.groups.host.parked.lock().len()
+        broker.groups.host.unanswered.lock().len()
     );
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     runtime.shutdown_background();

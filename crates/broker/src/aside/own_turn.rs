@@ -16,14 +16,14 @@ use super::turns::{Turn, Turns};
 use crate::flow::source::Source;
 
 task_local! {
-    static HELD: RefCell<Held>;
+    static OWN_TURN: RefCell<OwnTurn>;
 }
 
 /// The turn of one request aside, given back while the request waits for something.
 ///
 /// Invariants: `turn` is none while `waits`, which counts what its parts wait for, is not 0. At most one of its parts is
 /// in line for the next turn (`is_in_line`), or it would wait for the turn that it has itself.
-struct Held {
+struct OwnTurn {
     turn: Option<Turn>,
     waits: usize,
     is_in_line: bool,
@@ -38,8 +38,8 @@ pub(super) async fn holding<T>(
     again: Arc<Turns>,
     work: impl Future<Output = T>,
 ) -> T {
-    let held = Held { turn: Some(turn), waits: 0, is_in_line: false, again, source };
-    HELD.scope(RefCell::new(held), work).await
+    let own = OwnTurn { turn: Some(turn), waits: 0, is_in_line: false, again, source };
+    OWN_TURN.scope(RefCell::new(own), work).await
 }
 
 /// Waits for something that others do, without a turn. Elsewhere than aside there is none to give back.
@@ -60,10 +60,10 @@ struct Wait;
 
 impl Wait {
     fn begin() -> Option<Self> {
-        let given_back = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            held.waits += 1;
-            held.turn.take()
+        let given_back = OWN_TURN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            own.waits += 1;
+            own.turn.take()
         });
         given_back.ok().map(|_| Self)
     }
@@ -74,10 +74,10 @@ impl Wait {
         let Some(place) = Place::join() else { return };
         let turn = Arc::clone(&place.again).take(place.source).await;
         drop(place);
-        HELD.with(|held| {
-            let mut held = held.borrow_mut();
-            if held.waits == 0 {
-                held.turn = Some(turn);
+        OWN_TURN.with(|own| {
+            let mut own = own.borrow_mut();
+            if own.waits == 0 {
+                own.turn = Some(turn);
             }
         });
     }
@@ -91,26 +91,26 @@ struct Place {
 
 impl Place {
     fn join() -> Option<Self> {
-        HELD.with(|held| {
-            let mut held = held.borrow_mut();
-            if held.waits > 0 || held.turn.is_some() || std::mem::replace(&mut held.is_in_line, true) {
+        OWN_TURN.with(|own| {
+            let mut own = own.borrow_mut();
+            if own.waits > 0 || own.turn.is_some() || std::mem::replace(&mut own.is_in_line, true) {
                 return None;
             }
-            Some(Self { again: Arc::clone(&held.again), source: held.source })
+            Some(Self { again: Arc::clone(&own.again), source: own.source })
         })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let left = HELD.try_with(|held| held.borrow_mut().is_in_line = false);
+        let left = OWN_TURN.try_with(|own| own.borrow_mut().is_in_line = false);
         debug_assert!(left.is_ok(), "a place is left in the request that took it");
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let ended = HELD.try_with(|held| held.borrow_mut().waits -= 1);
+        let ended = OWN_TURN.try_with(|own| own.borrow_mut().waits -= 1);
         debug_assert!(ended.is_ok(), "a wait ends in the request that it began in");
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     const ONE: Source = Source::SOME;
 
     fn has_turn() -> bool {
-        HELD.with(|held| held.borrow().turn.is_some())
+        OWN_TURN.with(|own| own.borrow().turn.is_some())
     }
 
     #[test]
