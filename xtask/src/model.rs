@@ -41,6 +41,8 @@ fn setups() -> Vec<(&'static str, Setup)> {
         ("level 3", level(Level::AsyncSync)),
         ("level 4", level(Level::AsyncAsync)),
         ("level 1, reassigned", Setup { replicas: Set::of(&[0, 1]), target: Set::of(&[0, 2]), ..base }),
+        ("level 3, leader moved", Setup { target: Set::of(&[1, 2]), ..level(Level::AsyncSync) }),
+        ("level 4, leader moved", Setup { target: Set::of(&[1, 2]), ..level(Level::AsyncAsync) }),
         ("level 1, two partitions", Setup { partitions: 2, ..base }),
         ("level 1, majority", Setup { quorum: Quorum::Majority, ..base }),
     ]

@@ -19,6 +19,7 @@ pub(crate) fn broker_steps(model: &Model, state: &State, steps: &mut Steps) {
 /// The steps about one partition: a reassignment, a leader without all records, a leader chosen by a majority.
 pub(crate) fn partition_steps(model: &Model, state: &State, part: u8, steps: &mut Steps) {
     start_reassignment(model, state, part, steps);
+    resign(model, state, part, steps);
     finish_reassignment(model, state, part, steps);
     unclean_leader(model, state, part, steps);
     if model.setup.quorum == Quorum::Majority {
@@ -202,6 +203,7 @@ fn lease(model: &Model, state: &State, node: Node, steps: &mut Steps) {
     let mut next = *state;
     if broker.lease && state.spent.fences < model.bounds.fences {
         next.broker_mut(node).lease = false;
+        next.spent.leases = 1;
         steps.push((Step(Kind::LeaseEnds(node)), next));
     } else if !broker.lease && state.may_lead(node) && broker.life == state.registered[usize::from(node)].life
     {
@@ -261,7 +263,10 @@ fn start_reassignment(model: &Model, state: &State, part: u8, steps: &mut Steps)
 fn finish_reassignment(model: &Model, state: &State, part: u8, steps: &mut Steps) {
     let target = state.meta(part).target;
     let in_sync = target.within(state.meta(part).view.isr);
-    if target.is_empty() || !in_sync && model.rules.has(Rule::TargetInSync) {
+    if target.is_empty()
+        || !in_sync && model.rules.has(Rule::TargetInSync)
+        || model.rules.has(Rule::Resigns) && is_to_resign(model, state, part)
+    {
         return;
     }
     let mut next = *state;
@@ -275,6 +280,34 @@ fn finish_reassignment(model: &Model, state: &State, part: u8, steps: &mut Steps
     let states = if leader != NOBODY && !target.has(leader) { elect(model, &next, part) } else { vec![next] };
     for after in states {
         steps.push((Step(Kind::FinishReassignment { part }), after));
+    }
+}
+
+/// Whether the leader is none of the target, and acks by itself: it resigns first.
+fn is_to_resign(model: &Model, state: &State, part: u8) -> bool {
+    let meta = state.meta(part);
+    let leader = meta.view.leader;
+    let leaves = leader != NOBODY && !meta.target.is_empty() && !meta.target.has(leader);
+    leaves
+        && model.setup.level.acks_alone()
+        && state.may_lead(leader)
+        && state.replica(part, leader).leads.is_some()
+}
+
+/// A leader that is to leave takes nothing more, and resigns once the target has all that it has.
+fn resign(model: &Model, state: &State, part: u8, steps: &mut Steps) {
+    let meta = state.meta(part);
+    if !is_to_resign(model, state, part) || !meta.target.within(meta.view.isr) {
+        return;
+    }
+    let node = meta.view.leader;
+    let replica = state.replica(part, node);
+    let Some(lead) = replica.leads else { return };
+    let is_whole = |member: Node| lead.marks[usize::from(member)].appended >= replica.log.len();
+    if meta.target.iter().all(is_whole) {
+        let mut next = *state;
+        next.replica_mut(part, node).leads = None;
+        steps.push((Step(Kind::Resign { part, node }), next));
     }
 }
 
@@ -292,11 +325,12 @@ fn unclean_leader(model: &Model, state: &State, part: u8, steps: &mut Steps) {
         let partition = &mut next.parts[usize::from(part)];
         let log = partition.replicas[usize::from(node)].log;
         partition.seen = partition.seen.cut(partition.seen.common(&log));
-        partition.unclean = true;
+        partition.acked_alone = partition.acked_alone.cut(partition.acked_alone.common(&log));
         let view = &mut partition.meta.view;
         *view =
             crate::state::View { leader: node, epoch: view.epoch + 1, version: view.version + 1, ..*view };
         view.isr = Set::EMPTY.with(node);
+        partition.unclean = view.epoch;
         partition.meta.elr = Set::EMPTY;
         steps.push((Step(Kind::UncleanLeader { part, node }), next));
     }

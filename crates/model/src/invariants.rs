@@ -23,8 +23,6 @@ macro_rules! invariants {
 }
 
 invariants! {
-    /// At most one node leads in an epoch.
-    OneLeader,
     /// An offset is given out once in an epoch, with one record.
     WrittenOnce,
     /// A record below a high watermark is never replaced by another one.
@@ -43,6 +41,8 @@ invariants! {
     SameBelowHighWatermark,
     /// A leader that acks by itself is the leader.
     AckedByLeader,
+    /// While nothing fails, the leader has every record that a leader has acked by itself.
+    AckedAloneKept,
 }
 
 impl fmt::Display for Invariant {
@@ -63,21 +63,16 @@ pub(crate) fn broken(model: &Model, state: &State) -> Option<Invariant> {
 fn broken_in(model: &Model, state: &State, part: &Partition) -> Option<Invariant> {
     let all = model.setup.quorum == Quorum::All;
     let checks: [(bool, Invariant); 8] = [
-        (one_leader(part), Invariant::OneLeader),
         (written_once(part), Invariant::WrittenOnce),
         (same_below_high_watermark(state, part), Invariant::SameBelowHighWatermark),
-        (leader_has_seen(part), Invariant::LeaderHasSeen),
+        (leader_has(part, &part.seen), Invariant::LeaderHasSeen),
+        (!state.spent.has_no_failure() || leader_has(part, &part.acked_alone), Invariant::AckedAloneKept),
         (!all || candidates_counted(part), Invariant::CandidatesCounted),
         (!all || candidates_have_seen(model, state, part), Invariant::CandidatesHaveSeen),
         (!all || in_sync_unfenced(state, part), Invariant::InSyncUnfenced),
         (follower_is_prefix(part), Invariant::FollowerIsPrefix),
     ];
     checks.into_iter().find(|(holds, _)| !holds).map(|(_, invariant)| invariant)
-}
-
-fn one_leader(part: &Partition) -> bool {
-    let epochs = || part.replicas.iter().filter_map(|replica| replica.leads.map(|lead| lead.epoch));
-    epochs().enumerate().all(|(count, epoch)| epochs().skip(count + 1).all(|other| other != epoch))
 }
 
 fn written_once(part: &Partition) -> bool {
@@ -88,12 +83,12 @@ fn written_once(part: &Partition) -> bool {
     })
 }
 
-fn leader_has_seen(part: &Partition) -> bool {
+fn leader_has(part: &Partition, records: &Log) -> bool {
     let newest = part.meta.view.epoch;
     part.replicas
         .iter()
         .filter(|replica| replica.leads.is_some_and(|lead| lead.epoch == newest))
-        .all(|replica| replica.log.starts_with(&part.seen))
+        .all(|replica| replica.log.starts_with(records))
 }
 
 fn candidates_have_seen(model: &Model, state: &State, part: &Partition) -> bool {
@@ -136,6 +131,9 @@ fn same_below_high_watermark(state: &State, part: &Partition) -> bool {
         let replica = &part.replicas[usize::from(node)];
         let below = replica.log.cut(replica.hw);
         let within = replica.hw <= replica.log.len();
-        within && (part.unclean || below.starts_with(&part.seen) || part.seen.starts_with(&below))
+        within
+            && (replica.joined < part.unclean
+                || below.starts_with(&part.seen)
+                || part.seen.starts_with(&below))
     })
 }

@@ -116,9 +116,11 @@ fn advance(model: &Model, state: &State, part: u8, node: Node, lead: &Lead, step
     next.replica_mut(part, node).hw = to;
     let below = replica.log.cut(to);
     let partition = &mut next.parts[usize::from(part)];
-    if below.starts_with(&partition.seen) {
+    if lead.epoch < partition.unclean {
+        // An operator has given up what this leader still brings about.
+    } else if below.starts_with(&partition.seen) {
         partition.seen = below;
-    } else if !partition.seen.starts_with(&below) && !partition.unclean {
+    } else if !partition.seen.starts_with(&below) {
         next.broken = Some(Invariant::SeenOnce);
     }
     steps.push((Step(Kind::Advance { part, node, to }), next));
@@ -130,13 +132,20 @@ fn ack_alone(model: &Model, state: &State, part: u8, node: Node, lead: &Lead, st
     let own = replica.log.last().is_some_and(|entry| entry.epoch == lead.epoch);
     let held = !model.setup.level.leader_syncs() || replica.synced == replica.log.len();
     let leased = !model.rules.has(Rule::Lease) || state.broker(node).lease;
-    let view = state.meta(part).view;
-    let former = view.leader != node || view.epoch != lead.epoch;
-    if model.setup.level.acks_alone() && own && held && leased && former {
-        let mut next = *state;
-        next.broken = Some(Invariant::AckedByLeader);
-        steps.push((Step(Kind::AckAlone { part, node }), next));
+    if !model.setup.level.acks_alone() || !own || !held || !leased {
+        return;
     }
+    let view = state.meta(part).view;
+    let mut next = *state;
+    let partition = &mut next.parts[usize::from(part)];
+    if view.leader != node || view.epoch != lead.epoch {
+        next.broken = Some(Invariant::AckedByLeader);
+    } else if partition.acked_alone == replica.log {
+        return;
+    } else {
+        partition.acked_alone = replica.log;
+    }
+    steps.push((Step(Kind::AckAlone { part, node }), next));
 }
 
 /// Asks for an in-sync set with one member less or more.

@@ -115,6 +115,7 @@ pub(crate) enum Kind {
     Restart(Node),
     StartReassignment { part: u8 },
     FinishReassignment { part: u8 },
+    Resign { part: u8, node: Node },
     UncleanLeader { part: u8, node: Node },
     Report { part: u8, node: Node },
     Choose { part: u8, node: Node },
@@ -147,6 +148,7 @@ impl fmt::Display for Step {
             Kind::Restart(node) => write!(f, "{node} starts"),
             Kind::StartReassignment { part } => write!(f, "reassignment of p{part} begins"),
             Kind::FinishReassignment { part } => write!(f, "reassignment of p{part} ends"),
+            Kind::Resign { part, node } => write!(f, "{node} resigns from p{part}"),
             Kind::UncleanLeader { part, node } => {
                 write!(f, "{node} is made leader of p{part} without all records")
             }
@@ -167,6 +169,12 @@ impl Model {
         assert!(usize::from(bounds.epochs) <= EPOCH_MAX, "epochs go up to {EPOCH_MAX}");
         assert!(usize::from(bounds.messages) <= MESSAGES_MAX, "{MESSAGES_MAX} messages at once");
         assert!((1..=PARTITIONS as u8).contains(&setup.partitions), "one or {PARTITIONS} partitions");
+        assert!(
+            setup.quorum == Quorum::All
+                || setup.level.followers_sync()
+                || bounds.crashes + bounds.power_cuts == 0,
+            "with a majority below level 1 an excluded member would have to stay in the set without a say"
+        );
         assert!(setup.replicas.has(0) && setup.minimum >= 1, "node 0 leads first");
         Self { setup, bounds, rules }
     }

@@ -115,6 +115,9 @@ rules! {
     Lease = "lease",
     /// A fenced broker is unfenced once its image has reached what fenced it: until then it may take itself for a leader.
     UnfenceCaughtUp = "unfence-caught-up",
+    /// At levels 3 and 4 a leader that is not fenced resigns before another is named, and it resigns once all who may follow it have its
+    /// whole log: what it has acked by itself is on no other node before.
+    Resigns = "resigns",
     /// A reassignment ends when the whole target is in sync.
     TargetInSync = "target-in-sync",
     /// The high watermark of a follower stays within its log.

@@ -87,8 +87,11 @@ pub(crate) struct Partition {
     pub(crate) replicas: [Replica; NODES],
     /// What readers have seen: all below a high watermark of a leader. At levels 1 and 2 it is what was acked.
     pub(crate) seen: Log,
-    /// A leader without all seen records was asked for.
-    pub(crate) unclean: bool,
+    /// What leaders have acked by themselves, at levels 3 and 4: it survives everything but a failure.
+    pub(crate) acked_alone: Log,
+    /// The epoch of the last leader that was asked for without all seen records; 0 if there was none. What leaders of earlier epochs
+    /// do is no promise any more.
+    pub(crate) unclean: Epoch,
     pub(crate) values: u8,
 }
 
@@ -194,6 +197,15 @@ pub(crate) struct Spent {
     pub(crate) changes: u8,
     pub(crate) copies: u8,
     pub(crate) unclean: u8,
+    /// Leases that have ended.
+    pub(crate) leases: u8,
+}
+
+impl Spent {
+    /// Whether nothing has failed so far.
+    pub(crate) fn has_no_failure(&self) -> bool {
+        self.crashes + self.power_cuts + self.fences + self.unclean + self.leases == 0
+    }
 }
 
 /// Everything.
@@ -264,7 +276,8 @@ impl State {
             meta: Meta { view, elr: Set::EMPTY, target: Set::EMPTY, reports: [None; NODES] },
             replicas: [Replica::new(view.for_follower()); NODES],
             seen: Log::default(),
-            unclean: false,
+            acked_alone: Log::default(),
+            unclean: 0,
             values: 0,
         };
         part.replicas[0].known = view;

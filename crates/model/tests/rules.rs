@@ -63,6 +63,10 @@ fn case(rule: Rule) -> (Setup, Bounds) {
         Rule::Lease | Rule::UnfenceCaughtUp => {
             (Setup { level: Level::AsyncSync, ..base }, Bounds { epochs: 2, fences: 1, ..bounds })
         }
+        Rule::Resigns => (
+            Setup { level: Level::AsyncSync, target: Set::of(&[1, 2]), ..base },
+            Bounds { epochs: 2, ..bounds },
+        ),
         Rule::TargetInSync => (
             Setup { replicas: Set::of(&[0, 1]), target: Set::of(&[0, 2]), ..base },
             Bounds { changes: 1, ..bounds },
@@ -112,6 +116,10 @@ fn check(rule: Rule) -> io::Result<()> {
     }
     let kept = fs::read_to_string(golden)?;
     assert_eq!(replay(&lacking, steps_of(&kept)), Ok(Some(invariant)), "{rule}: the kept trace");
+    let milestones = milestones(rule);
+    let milestones: Vec<&str> = milestones.iter().map(String::as_str).collect();
+    let guarded = guided(&complete, &milestones, 200_000);
+    assert!(!matches!(guarded, Ok(Walked::Broken { .. })), "{rule}: the scenario with the rule: {guarded:?}");
     // With the rule, the trace cannot be gone to its end, or breaks nothing there; nor does a search as wide break anything.
     assert!(
         !matches!(replay(&complete, steps_of(&kept)), Ok(Some(_))),
@@ -155,6 +163,7 @@ needed! {
     unclean_excluded_is_needed: UncleanExcluded,
     lease_is_needed: Lease,
     unfence_caught_up_is_needed: UnfenceCaughtUp,
+    resigns_is_needed: Resigns,
     target_in_sync_is_needed: TargetInSync,
     high_watermark_within_log_is_needed: HighWatermarkWithinLog,
     epoch_start_noted_is_needed: EpochStartNoted,
