@@ -6,6 +6,7 @@ mod batches;
 mod journals;
 mod messages;
 mod queues;
+mod quorums;
 mod states;
 
 pub use allocation::peak_bytes_during;
@@ -13,4 +14,5 @@ pub use batches::{check_batch, check_stream};
 pub use journals::check_journal;
 pub use messages::{check_message, check_request};
 pub use queues::check_queue;
+pub use quorums::{check_quorum_files, check_quorum_message};
 pub use states::check_state;

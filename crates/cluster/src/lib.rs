@@ -7,6 +7,8 @@
 //! No part of the server yet: its metadata is still the log of one node.
 
 mod codec;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod log;
 mod machine;
 mod net;

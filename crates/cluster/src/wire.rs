@@ -75,7 +75,7 @@ fn put_vote_request(out: &mut Writer, request: &VoteRequest<Types>) {
 fn vote_request(reader: &mut Reader<'_>) -> Result<VoteRequest<Types>, Malformed> {
     let (vote, last_log_id) = (reader.vote()?, reader.log_id_option()?);
     let mut request = VoteRequest::new(vote, last_log_id);
-    request.leadership_transfer = reader.u8()? != 0;
+    request.leadership_transfer = reader.flag()?;
     Ok(request)
 }
 
@@ -218,10 +218,10 @@ impl Answer {
                 _ => return Err(Malformed("an answer to an append is of no known kind")),
             }),
             VOTE => {
-                let (vote, granted) = (reader.vote()?, reader.u8()? != 0);
+                let (vote, granted) = (reader.vote()?, reader.flag()?);
                 Self::Vote(VoteResponse::new(vote, reader.log_id_option()?, granted))
             }
-            TRANSFER => Self::Transfer(reader.u8()? != 0),
+            TRANSFER => Self::Transfer(reader.flag()?),
             PIECE => Self::Piece,
             SNAPSHOT => Self::Snapshot(SnapshotResponse::new(reader.vote()?)),
             REFUSED => Self::Refused(String::from_utf8_lossy(&reader.bytes()?).into_owned()),
@@ -229,5 +229,19 @@ impl Answer {
         };
         reader.end()?;
         Ok(answer)
+    }
+}
+
+/// Reads a request and an answer; what is accepted is the same after it was written again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_message(bytes: &Bytes) {
+    if let Ok((envelope, request)) = Envelope::open(bytes) {
+        let sealed = envelope.seal(&request);
+        let (again, request) = Envelope::open(&sealed).expect("it was just sealed");
+        assert_eq!((again, again.seal(&request)), (envelope, sealed));
+    }
+    if let Ok(answer) = Answer::decode(bytes) {
+        let encoded = answer.encode();
+        assert_eq!(Answer::decode(&encoded).expect("it was just encoded").encode(), encoded);
     }
 }

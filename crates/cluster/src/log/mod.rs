@@ -22,7 +22,7 @@ use riverrun_env::{Env, OpenMode, read_whole};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use self::frame::{HEADER_BYTES, header, read_frames};
+use self::frame::{Frames, HEADER_BYTES, header, read_frames};
 use self::record::{LogContent, Record};
 use self::writer::{Batch, Job, Queue, Writer};
 use crate::codec::Malformed;
@@ -144,9 +144,8 @@ fn open_log(env: &Env, directory: &Path) -> Result<Writer, StoreError> {
     let failed = |error| StoreError::Io(path.display().to_string(), error);
     let damaged = |reason: String| StoreError::Damaged { path: path.display().to_string(), reason };
     let bytes = read_file(env, &path).map_err(failed)?.unwrap_or_default();
-    let frames = read_frames(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let (content, frames) = content_of(&bytes).map_err(damaged)?;
     let file = env.fs.open(&path, OpenMode::CreateOrOpen).map_err(failed)?;
-    let mut content = LogContent::default();
     let (end, crc) = match &frames {
         None => {
             let (start, crc) = header();
@@ -155,10 +154,6 @@ fn open_log(env: &Env, directory: &Path) -> Result<Writer, StoreError> {
         }
         Some(frames) => (frames.end, frames.crc),
     };
-    for payload in frames.iter().flat_map(|frames| &frames.payloads) {
-        let record = Record::decode(payload).and_then(|record| content.apply(record));
-        record.map_err(|error| damaged(error.to_string()))?;
-    }
     file.set_len(end as u64).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     env.fs.sync_dir(directory).map_err(failed)?;
@@ -173,6 +168,37 @@ fn open_log(env: &Env, directory: &Path) -> Result<Writer, StoreError> {
         batch: Batch::default(),
         failed: None,
     })
+}
+
+/// The content of a log file, and its frames; `None` if not even its header is whole.
+fn content_of(file: &Bytes) -> Result<(LogContent, Option<Frames>), String> {
+    let frames = read_frames(file).map_err(|error| error.to_string())?;
+    let mut content = LogContent::default();
+    for payload in frames.iter().flat_map(|frames| &frames.payloads) {
+        let record = Record::decode(payload).and_then(|record| content.apply(record));
+        record.map_err(|error| error.to_string())?;
+    }
+    Ok((content, frames))
+}
+
+/// Reads a log file; what is accepted is the same after it was written again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_log(file: &Bytes) {
+    if let Ok((content, _)) = content_of(file) {
+        let written = Bytes::from(writer::encode(&content).0);
+        assert_eq!(content_of(&written).expect("it was just written").0, content);
+    }
+}
+
+/// A log file whose frames have these payloads, whatever they are.
+#[cfg(feature = "fuzzing")]
+pub fn sealed_log(payloads: &[&[u8]]) -> Bytes {
+    let (start, mut crc) = header();
+    let mut file = start.to_vec();
+    for payload in payloads {
+        crc = frame::write_frame(&mut file, crc, 0, payload);
+    }
+    file.into()
 }
 
 impl RaftLogReader<Types> for LogStore {
