@@ -61,14 +61,15 @@ impl LogStore {
         }
         let (report, strays) = recovery.finish();
         *self.unknown.lock() = report.unknown.keys().copied().collect();
-        self.shared.set_recovered();
         // The begin of the journals' entries is known now, and the next start must not have to find it out from them
         // again.
         let is_due = !strays.is_empty() || self.dirs.iter().any(|logs| logs.dir.has_lost_partitions());
         if is_due && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true) {
             tracing::warn!(%error, "no checkpoint covers what the journals had");
         }
+        // The journals are given nothing back before the recovery is over, so they still have it.
         self.hold_uncovered(strays)?;
+        self.shared.set_recovered();
         // Clients may come now, and would use up the reserve before the next measurement.
         self.measure_space();
         Ok(report)

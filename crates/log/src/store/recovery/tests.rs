@@ -64,10 +64,14 @@ fn settled_and_killed(sim: &SimEnv, segment_bytes: u32) {
 
 /// Appends so many records, which the journal has then.
 fn append(store: &LogStore, count: i64, segment_bytes: u32) {
-    let log = store.partition(ID, 0, config_with(segment_bytes), LeaderEpoch(1)).unwrap();
+    append_to(store, ID, count, segment_bytes);
+}
+
+fn append_to(store: &LogStore, id: PartitionId, count: i64, segment_bytes: u32) {
+    let log = store.partition(id, 0, config_with(segment_bytes), LeaderEpoch(1)).unwrap();
     let begin = log.log_end_offset().unwrap();
     let end = begin.plus(count);
-    let cuts = log.dir().cuts_or(ID, 0);
+    let cuts = log.dir().cuts_or(id, 0);
     for offset in begin.0..end.0 {
         let mut batch = BatchBuilder::new(BatchOptions::default());
         let mut value = name_of(offset, cuts).into_bytes();
@@ -284,12 +288,22 @@ const EXTENDED: [[&str; 2]; 2] = [["/first", "/second"], ["/second", "/first"]];
 
 /// A machine that was killed with records in a journal that was the only one.
 fn killed_with_one_journal() -> SimEnv {
+    killed_with_records(CUT_AT)
+}
+
+fn killed_with_records(count: i64) -> SimEnv {
     let sim = SimEnv::new(1);
     let store = open_in(&sim, &["/first"], 1 << 30);
     recover(&store).unwrap();
-    append(&store, CUT_AT, SEGMENT_BYTES);
+    append(&store, count, SEGMENT_BYTES);
     sim.fs.kill();
     sim
+}
+
+/// A partition whose journal is the one at this path.
+fn partition_with_journal(store: &LogStore, journal: &str) -> PartitionId {
+    let is_of = |id: &PartitionId| store.shared.journal_of(*id).unwrap().dir() == Path::new(journal);
+    (1..).map(|index| PartitionId { index, ..ID }).find(is_of).unwrap()
 }
 
 fn has_aside(store: &LogStore, journal: &str) -> bool {
@@ -345,5 +359,24 @@ fn partition_without_room_comes_back_from_another_journal() {
         assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT), "{journals:?}");
         store.checkpoint().unwrap();
         assert!(!store.has_aside(), "{journals:?}");
+    }
+}
+
+#[test]
+fn entries_in_a_half_full_journal_are_held_if_nothing_covers_them() {
+    for journals in EXTENDED {
+        let sim = killed_with_records(COUNT);
+        sim.fs.fill_device(Some(Path::new("/logs")));
+        let store = open_in(&sim, &journals, 1 << 30);
+        assert!(store.shared.is_journal_half_full());
+        recover(&store).unwrap();
+        sim.fs.fill_device(None);
+        store.dirs[0].dir.space().found_room();
+        // The next frame of that journal says what is settled.
+        append_to(&store, partition_with_journal(&store, "/first"), 1, SEGMENT_BYTES);
+        sim.fs.kill();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(COUNT), "{journals:?}");
     }
 }
