@@ -218,11 +218,9 @@ impl PartitionLog {
     }
 
     fn cut_is_missing(&self, entry: &TailEntry, cuts: u32) -> LogError {
-        let TailEntry { piece, position } = entry;
+        let Piece { cuts: after, base_offset, .. } = &entry.piece;
         let what = format!(
-            "the journal's entry at {position} has records from offset {} on that came after cut {} of the log, and {cuts} are \
-             known",
-            piece.base_offset, piece.cuts
+            "the journal has records from offset {base_offset} on that came after cut {after} of the log, and {cuts} are known"
         );
         LogError::corrupt(&self.path(), 0, what)
     }

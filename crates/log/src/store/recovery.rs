@@ -202,7 +202,7 @@ impl Recovery<'_> {
         let loss = self.find_loss(&log, &entries)?;
         let was_offline = log.is_offline();
         let usable = log.dir().check_usable().and(loss.map_or(Ok(()), Err));
-        match usable.and_then(|()| take(&log, &entries, source.target())) {
+        match usable.and_then(|()| take(&log, &entries, source)) {
             Ok((replayed, end)) => {
                 self.count(id, &entries, &replayed);
                 if replayed.contains(&Replayed::Taken) && !source.is_present_of(&log) {
@@ -438,12 +438,19 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
 fn take(
     log: &PartitionLog,
     entries: &[RecoveredEntry],
-    target: Target,
+    source: &Source<'_>,
 ) -> Result<(Vec<Replayed>, Offset), LogError> {
-    let entries: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
+    let is_present = source.is_present_of(log);
+    let placed = |entry: &RecoveredEntry| {
+        let piece = piece_of(log, entry)?;
+        // Positions in a log's memory are those of its present journal: all of another one's entries come before.
+        let position = if is_present { entry.position } else { Position(0) };
+        Ok(TailEntry { position, ..piece })
+    };
+    let entries: Result<Vec<_>, LogError> = entries.iter().map(placed).collect();
     let entries = entries?;
     let end = entries.last().map_or(Offset::ZERO, |entry| entry.piece.next_offset);
-    Ok((log.replay(&entries, target)?, end))
+    Ok((log.replay(&entries, source.target())?, end))
 }
 
 pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<TailEntry, LogError> {

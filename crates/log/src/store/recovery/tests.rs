@@ -380,3 +380,29 @@ fn entries_in_a_half_full_journal_are_held_if_nothing_covers_them() {
         assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(COUNT), "{journals:?}");
     }
 }
+
+#[test]
+fn entries_in_another_journal_are_held_there_if_their_dir_fails() {
+    for journals in EXTENDED {
+        let sim = killed_with_one_journal();
+        let store = open_in(&sim, &journals, 1 << 30);
+        let place = |_| {
+            sim.fs.fail_sync_after(0);
+            Place::In(0, config())
+        };
+        store.recover(|_| LeaderEpoch(1), place).unwrap();
+        if store.dir_failure(0).is_none() {
+            // The partition's journal is the former one, and nothing was to be synced.
+            assert!(store.checkpoint().is_err());
+        }
+        assert!(has_aside(&store, "/first") && !has_aside(&store, "/second"), "{journals:?}");
+        sim.fs.kill();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        append(&store, 1, SEGMENT_BYTES);
+        sim.fs.kill();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT + 1), "{journals:?}");
+    }
+}
