@@ -292,7 +292,11 @@ fn killed_with_one_journal() -> SimEnv {
 }
 
 fn killed_with_records(count: i64) -> SimEnv {
-    let sim = SimEnv::new(1);
+    killed_with_seed(count, 1)
+}
+
+fn killed_with_seed(count: i64, seed: u64) -> SimEnv {
+    let sim = SimEnv::new(seed);
     let store = open_in(&sim, &["/first"], 1 << 30);
     recover(&store).unwrap();
     append(&store, count, SEGMENT_BYTES);
@@ -404,5 +408,40 @@ fn entries_in_another_journal_are_held_there_if_their_dir_fails() {
         let store = open_in(&sim, &journals, 1 << 30);
         recover(&store).unwrap();
         assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT + 1), "{journals:?}");
+    }
+}
+
+/// A store that has recovered a partition whose first records were in another journal. These are aside there and in
+/// segments that were never synced, and there is room again.
+fn recovered_from_another_journal(sim: &SimEnv, journals: &[&str]) -> LogStore {
+    sim.fs.fill_device(Some(Path::new("/logs")));
+    let store = open_in(sim, journals, 1 << 30);
+    recover(&store).unwrap();
+    sim.fs.fill_device(None);
+    store.dirs[0].settle(Haste::AtOnce).unwrap();
+    store
+}
+
+#[test]
+fn entries_of_the_former_journal_come_before_the_present_ones() {
+    for seed in 0..8 {
+        for is_aside in [false, true] {
+            let sim = killed_with_seed(CUT_AT, seed);
+            let journals = EXTENDED[1];
+            let store = recovered_from_another_journal(&sim, &journals);
+            append(&store, 1, SEGMENT_BYTES);
+            if is_aside {
+                sim.fs.fail_sync_after(0);
+                store.checkpoint().unwrap_err();
+            }
+            assert_eq!((has_aside(&store, "/first"), has_aside(&store, "/second")), (true, is_aside));
+            sim.fs.crash();
+            let store = open_in(&sim, &journals, 1 << 30);
+            let report = recover(&store).unwrap();
+            assert!(report.offline.is_empty(), "{seed}: {report:?}");
+            assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT + 1), "{seed}");
+            store.checkpoint().unwrap();
+            assert!(!store.has_aside());
+        }
     }
 }
