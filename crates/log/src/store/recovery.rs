@@ -419,15 +419,7 @@ fn hold_all_of(journal: &Journal, names: &BTreeMap<PartitionId, String>) -> Resu
     if names.is_empty() {
         return Ok(());
     }
-    let aside = aside_already(journal, names)?;
-    let mut result = Ok(());
-    let again = |_: &str, found| {
-        if result.is_ok() {
-            result = hold_again(journal, found, names, &aside);
-        }
-    };
-    journal.read_all_held(again).map_err(LogError::Journal)?;
-    result?;
+    let aside = hold_held_of(journal, names)?;
     let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
     let mut damaged_count = 0;
     let is_needed = |header: &EntryHeader, position: Position| {
@@ -440,6 +432,26 @@ fn hold_all_of(journal: &Journal, names: &BTreeMap<PartitionId, String>) -> Resu
         hold_again(journal, entries, names, &aside)?;
     }
     Ok(())
+}
+
+/// As [`hold_all_of`], of the entries that are aside already, under whichever name. Returns the last ones that were found
+/// under the partitions' own names before.
+pub(super) fn hold_held_of(
+    journal: &Journal,
+    names: &BTreeMap<PartitionId, String>,
+) -> Result<BTreeMap<PartitionId, Position>, LogError> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let aside = aside_already(journal, names)?;
+    let mut result = Ok(());
+    let again = |_: &str, found| {
+        if result.is_ok() {
+            result = hold_again(journal, found, names, &aside);
+        }
+    };
+    journal.read_all_held(again).map_err(LogError::Journal)?;
+    result.map(|()| aside)
 }
 
 /// For each of these partitions, the last entry that is aside and is found under its name: all earlier needed ones are

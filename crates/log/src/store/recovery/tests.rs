@@ -227,6 +227,12 @@ fn cut_and_killed(sim: &SimEnv, before: i64, after: i64) {
     sim.fs.kill();
 }
 
+/// The place of the begin of a record's value in a file.
+fn place_of(sim: &SimEnv, path: &Path, name: &str) -> Option<u64> {
+    let bytes = riverrun_env::read_whole(&*sim.fs, path, 1 << 30).unwrap();
+    bytes.windows(name.len()).position(|window| window == name.as_bytes()).map(|at| at as u64)
+}
+
 /// Damages the journal's entry of a record. It lies neither in the first file, of which a start takes some before it
 /// sees the damage, nor in the last one.
 fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
@@ -234,9 +240,7 @@ fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
     let files = names(sim, Path::new("/journal"), ".journal");
     let find = |file: &String| {
         let path = Path::new("/journal").join(file);
-        let bytes = riverrun_env::read_whole(&*sim.fs, &path, 1 << 30).unwrap();
-        let at = bytes.windows(name.len()).position(|window| window == name.as_bytes());
-        at.map(|at| (path, at as u64))
+        place_of(sim, &path, &name).map(|at| (path, at))
     };
     let (path, at) =
         files[1..files.len() - 1].iter().find_map(find).unwrap_or_else(|| panic!("{name}: {files:?}"));
@@ -443,5 +447,32 @@ fn entries_of_the_former_journal_come_before_the_present_ones() {
             store.checkpoint().unwrap();
             assert!(!store.has_aside());
         }
+    }
+}
+
+#[test]
+fn entries_stay_aside_if_the_partition_cannot_take_later_ones() {
+    let sim = killed_with_one_journal();
+    let journals = EXTENDED[1];
+    let store = recovered_from_another_journal(&sim, &journals);
+    // A frame each: the last one may be torn.
+    (0..3).for_each(|_| append(&store, 1, SEGMENT_BYTES));
+    sim.fs.crash();
+    let file = &names(&sim, Path::new("/second"), ".journal")[0];
+    let path = Path::new("/second").join(file);
+    flip(&sim, &path, place_of(&sim, &path, &name_of(CUT_AT + 1, 0)).unwrap());
+    for _ in 0..2 {
+        let store = open_in(&sim, &journals, 1 << 30);
+        let report = recover(&store).unwrap();
+        assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
+        store.checkpoint().unwrap();
+        let first = store.journals().find(|it| it.dir() == Path::new("/first")).unwrap();
+        let mut ends = Vec::new();
+        let note = |_: &str, entries: Vec<RecoveredEntry>| {
+            ends.extend(entries.iter().map(|entry| entry.header.base_offset.0));
+        };
+        first.read_all_held(note).unwrap();
+        assert_eq!(ends, (0..CUT_AT).collect::<Vec<_>>());
+        assert_eq!(first.held(), [held_name_of(ID)]);
     }
 }
