@@ -1,5 +1,5 @@
-//! Log starts that have moved, and logs that were cut, since the last checkpoint of a log dir: a small file of fixed records,
-//! each synced before the caller goes on.
+//! Log starts that have moved, and logs that were cut, since the last checkpoint of a log dir: a small file of fixed
+//! records, each synced before the caller goes on.
 //!
 //! ```text
 //! header                       record, 44 bytes
@@ -17,8 +17,8 @@
 //! cut, and version 2, which does not tell whether a cut is carried out. A record counts if its generation is not older
 //! than the checkpoint's. Once a checkpoint contains all of them, writing begins again at the front, over blocks that
 //! the file has already: a full disk does not keep retention from making space. A record that is not intact is the torn
-//! one of a move that was never answered, or damage, which is reported: a disk writes a sector of 512 bytes whole or not
-//! at all, so only a record that lies in two of them can be torn, and only if it is the last one.
+//! one of a move that was never answered, or damage, which is reported: a disk writes a sector of 512 bytes whole or
+//! not at all, so only a record that lies in two of them can be torn, and only if it is the last one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

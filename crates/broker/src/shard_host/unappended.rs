@@ -171,7 +171,8 @@ impl<M: StateMachine> ShardHost<M> {
         }
     }
 
-    /// The thread that served a shard has panicked: what it was about to append is lost, and the next step begins another.
+    /// The thread that served a shard has panicked: what it was about to append is lost. The next step begins another
+    /// thread.
     fn give_up_unappended(&self, slot: &Slot<M>) {
         let mut state = slot.state();
         self.discard_because(slot, &mut state, &"the thread that opens its log has panicked");

@@ -73,8 +73,8 @@ impl PartitionLog {
         let log = OpenLog::new(self, mode, parts);
         let is_of_journal = is_replay && self.dir.is_checkpoint_trusted(self.id);
         if mode == Mode::Journal && !is_of_journal && recovery_point < end {
-            // In a dir that has failed the log is only read. A start holds the state, of a higher rank, while it replays,
-            // and nothing is written back then.
+            // In a dir that has failed the log is only read. A start holds the state, of a higher rank, while it
+            // replays, and nothing is written back then.
             let must_be_true = !is_replay && self.dir.check_usable().is_ok();
             log.sync_above(recovery_point)?;
             if must_be_true {
@@ -226,7 +226,8 @@ impl PartitionLog {
     fn cut_is_missing(&self, entry: &TailEntry, cuts: u32) -> LogError {
         let Piece { cuts: after, base_offset, .. } = &entry.piece;
         let what = format!(
-            "the journal has records from offset {base_offset} on that came after cut {after} of the log, and {cuts} are known"
+            "the journal has records from offset {base_offset} on that came after cut {after} of the log, and {cuts} are \
+             known"
         );
         LogError::corrupt(&self.path(), 0, what)
     }

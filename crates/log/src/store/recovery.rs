@@ -87,8 +87,8 @@ struct Recovery<'a> {
     damaged: Option<BTreeMap<PartitionId, EntryPlace>>,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
-    /// By the journal's index, partitions that took some of its entries and no more, and the names under which all their
-    /// entries in the journal are to be held.
+    /// By the journal's index, partitions that took some of its entries and no more, and the names under which all
+    /// their entries in the journal are to be held.
     partly: BTreeMap<usize, BTreeMap<PartitionId, String>>,
     strays: Strays,
 }
@@ -116,8 +116,8 @@ impl LogStore {
 }
 
 impl Recovery<'_> {
-    /// Gives the entries aside in several journals, those of a partition in their order. If the journals were other ones
-    /// before, a partition may have some in any of them; what a journal has of it in its own files comes behind them.
+    /// Gives the entries aside in several journals, those of a partition in their order. If the journals were other
+    /// ones before, a partition may have some in any of them; what a journal has of it in its own files comes behind.
     fn run_held(&mut self, journals: &[Arc<Journal>]) -> Result<(), LogError> {
         if journals.len() < 2 {
             return Ok(());
@@ -434,8 +434,8 @@ fn hold_all_of(journal: &Journal, names: &BTreeMap<PartitionId, String>) -> Resu
     Ok(())
 }
 
-/// As [`hold_all_of`], of the entries that are aside already, under whichever name. Returns the last ones that were found
-/// under the partitions' own names before.
+/// As [`hold_all_of`], of the entries that are aside already, under whichever name. Returns the last ones that were
+/// found under the given names before.
 pub(super) fn hold_held_of(
     journal: &Journal,
     names: &BTreeMap<PartitionId, String>,

@@ -198,8 +198,8 @@ impl DirLogs {
     }
 
     /// Releases the entries aside for partitions of this dir that have them all now, and for the dir itself if those
-    /// under its name are its own (`is_own`). A partition that is offline lacks some, and keeps those under a name of its
-    /// own, unless it waits for room. Does nothing if entries were put aside more than `asides` times: the caller's
+    /// under its name are its own (`is_own`). A partition that is offline lacks some, and keeps those under a name of
+    /// its own, unless it waits for room. Does nothing if entries were put aside more than `asides` times: the caller's
     /// checkpoint may not cover the last ones.
     fn release_held(&self, is_own: bool, asides: u64) -> Result<(), LogError> {
         let count = self.dir.asides.lock();
@@ -281,8 +281,8 @@ impl LogStore {
     }
 }
 
-/// Those of the logs that are offline, and the names under which they keep their entries aside when other names go: a log
-/// may have gone offline after it had taken some.
+/// Those of the logs that are offline, and the names under which they keep their entries aside when other names go: a
+/// log may have gone offline after it had taken some.
 fn names_of_offline(logs: impl Iterator<Item = Arc<PartitionLog>>) -> BTreeMap<PartitionId, String> {
     let name_of =
         |log: &PartitionLog| if log.is_waiting() { log.dir().held_name() } else { held_name_of(log.id()) };

@@ -311,7 +311,7 @@ fn killed_with_seed(count: i64, seed: u64) -> SimEnv {
 /// A partition whose journal is the one at this path.
 fn partition_with_journal(store: &LogStore, journal: &str) -> PartitionId {
     let is_of = |id: &PartitionId| store.shared.journal_of(*id).unwrap().dir() == Path::new(journal);
-    (1..).map(|index| PartitionId { index, ..ID }).find(is_of).unwrap()
+    (1..100).map(|index| PartitionId { index, ..ID }).find(is_of).unwrap()
 }
 
 fn has_aside(store: &LogStore, journal: &str) -> bool {
@@ -371,7 +371,7 @@ fn partition_without_room_comes_back_from_another_journal() {
 }
 
 #[test]
-fn entries_in_a_half_full_journal_are_held_if_nothing_covers_them() {
+fn entries_in_a_half_full_journal_are_held_unless_covered() {
     for journals in EXTENDED {
         let sim = killed_with_records(COUNT);
         sim.fs.fill_device(Some(Path::new("/logs")));
