@@ -54,8 +54,9 @@ const PAGES: &[Page] = &[
 const RULE: &str = "Every file begins with a magic and a format version; a `.log` begins with its first batch, and its \
                     version stands in the `.index` beside it. A version newer than the program's is refused by name, \
                     but for identity and mark of a log dir: these are written anew where that loses nothing. So is an \
-                    older one: files of a journal and log starts of a log dir before version 2 are from before a \
-                    log could be cut, and checkpoints before version 4 from before segments had their state beside \
+                    older one: files of a journal before version 2 are from before a log could be cut, log starts of a \
+                    log dir before version 3 from before such a cut told whether it was carried out, and checkpoints \
+                    before version 4 from before segments had their state beside \
                     them.";
 
 /// Writes all pages.

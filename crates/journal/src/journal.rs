@@ -417,6 +417,15 @@ impl Journal {
         Ok(())
     }
 
+    /// As [`Self::read_held`], under whichever names, in the order in which all side files were written.
+    pub fn read_all_held(&self, mut take: impl FnMut(&str, Vec<RecoveredEntry>)) -> Result<(), JournalError> {
+        let files = self.held.lock().clone();
+        for file in files {
+            take(&file.name, file.read(&self.shared.env, &self.dir, self.id)?);
+        }
+        Ok(())
+    }
+
     /// The journal's directory.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -375,6 +375,13 @@ fn held_entries_are_given_until_they_are_released_and_not_twice() {
     // Streams have every third entry: those of the first one are held in two parts.
     journal.hold("dir-1", &found[..1]).unwrap();
     journal.hold("dir-1", &found[3..4]).unwrap();
+    journal.hold("dir-0", &found[1..2]).unwrap();
+    let mut all = Vec::new();
+    let note =
+        |name: &str, entries: Vec<RecoveredEntry>| all.push((name.to_owned(), entries[0].header.index));
+    journal.read_all_held(note).unwrap();
+    assert_eq!(all, [("dir-1".to_owned(), 0), ("dir-1".to_owned(), 3), ("dir-0".to_owned(), 1)]);
+    journal.release_held("dir-0").unwrap();
     assert_eq!(journal.held(), ["dir-1"]);
     drop(journal);
     let (journal, found, _) = open(&sim.env(), options).unwrap();

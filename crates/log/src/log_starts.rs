@@ -1,5 +1,5 @@
-//! Log starts that have moved, and logs that were cut, since the last checkpoint of a log dir: a small file of fixed records,
-//! each synced before the caller goes on.
+//! Log starts that have moved, and logs that were cut, since the last checkpoint of a log dir: a small file of fixed
+//! records, each synced before the caller goes on.
 //!
 //! ```text
 //! header                       record, 44 bytes
@@ -13,12 +13,12 @@
 //! All big-endian. The offset is the log's start if *cuts* is 0; else it is the log's end after the cut of that number.
 //! The top bit of *cuts* is set until the cut is carried out: the segments may have records from before it. Such a
 //! record is never written over, and is changed in its place then, so it lies in one sector. The version rises with
-//! each change of layout; a newer one is refused by name, and so is version 1, in which no log could be cut. A record
-//! counts if its generation is not older than the checkpoint's. Once a checkpoint contains all of them, writing begins
-//! again at the front, over blocks that the file has already: a full disk does not keep retention from making space. A
-//! record that is not intact is the torn one of a move that was never answered, or damage, which is reported: a disk
-//! writes a sector of 512 bytes whole or not at all, so only a record that lies in two of them can be torn, and only if
-//! it is the last one.
+//! each change of layout or meaning; a newer one is refused by name, and so are version 1, in which no log could be
+//! cut, and version 2, which does not tell whether a cut is carried out. A record counts if its generation is not older
+//! than the checkpoint's. Once a checkpoint contains all of them, writing begins again at the front, over blocks that
+//! the file has already: a full disk does not keep retention from making space. A record that is not intact is the torn
+//! one of a move that was never answered, or damage, which is reported: a disk writes a sector of 512 bytes whole or
+//! not at all, so only a record that lies in two of them can be torn, and only if it is the last one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::presence::check_open_file;
 pub(crate) const LOG_STARTS_FILE: &str = "log-starts";
 
 const MAGIC: &[u8; 8] = b"RRstarts";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const NAME: &str = "the log starts of a log dir";
 const HEADER_BYTES: usize = 12;
 /// Two bytes of the header that are zero.
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_is_read_as_written_and_the_version_without_is_refused() {
+    fn cut_is_read_as_written_and_older_versions_are_refused() {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
         let cut = |is_carried_out| Change::Cut { number: 3, end: Offset(9), is_carried_out };
@@ -438,9 +438,12 @@ mod tests {
         starts.carry_out_cuts(partition(0)).unwrap();
         sim.fs.crash();
         assert_eq!(open(&sim, 1).1, [(partition(0), cut(true))]);
-        let mut older = empty_file();
-        older[9] = 1;
-        assert_eq!(decode(&older).unwrap_err(), DecodeError::OldVersion { name: NAME, found: 1, oldest: 2 });
+        for found in [1, 2] {
+            let mut older = empty_file();
+            older[9] = found;
+            let refusal = DecodeError::OldVersion { name: NAME, found: found.into(), oldest: VERSION };
+            assert_eq!(decode(&older).unwrap_err(), refusal);
+        }
     }
 
     #[test]
@@ -523,7 +526,7 @@ mod tests {
         }
         let sim = SimEnv::new(1);
         let mut newer = good;
-        newer[9] = 3;
+        newer[9] = 4;
         riverrun_env::atomic_replace(&*sim.fs, &Path::new("/").join(LOG_STARTS_FILE), &newer).unwrap();
         let error = LogStarts::open(&*sim.fs, Path::new("/"), 5).unwrap_err();
         assert!(matches!(error, LogError::Format { .. }), "{error}");

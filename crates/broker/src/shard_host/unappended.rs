@@ -6,6 +6,7 @@
 //! ahead of it, and is discarded.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,12 @@ impl<R> Unappended<R> {
         self.0.lock().steps.pop_front()
     }
 
+    /// Whether a thread opens the log, or is about to.
+    #[cfg(test)]
+    pub(super) fn is_served(&self) -> bool {
+        self.0.lock().is_served
+    }
+
     /// The thread that serves them ends.
     fn end(&self) {
         self.0.lock().is_served = false;
@@ -112,7 +119,13 @@ impl<M: StateMachine> ShardHost<M> {
             && let Some(host) = self.this.upgrade()
         {
             let slot = Arc::clone(slot);
-            spawn_blocking(move || host.serve_unappended(&slot));
+            spawn_blocking(move || {
+                let served = catch_unwind(AssertUnwindSafe(|| host.serve_unappended(&slot)));
+                served.unwrap_or_else(|panic| {
+                    host.give_up_unappended(&slot);
+                    resume_unwind(panic)
+                });
+            });
         }
         Ok(())
     }
@@ -133,15 +146,21 @@ impl<M: StateMachine> ShardHost<M> {
     /// Opens the log of a shard and makes the appends that wait for it. Blocks for the disk.
     fn serve_unappended(&self, slot: &Slot<M>) {
         loop {
-            let partition = {
+            let (load, partition) = {
                 let state = slot.state();
                 match state.loaded() {
-                    Some(loaded) if !slot.unappended.is_empty() => Arc::clone(&loaded.partition),
+                    Some(loaded) if !slot.unappended.is_empty() => {
+                        (loaded.load, Arc::clone(&loaded.partition))
+                    }
                     _ => return slot.unappended.end(),
                 }
             };
             let kept_open = partition.log.keep_open();
             let mut state = slot.state();
+            if state.loaded().is_none_or(|loaded| loaded.load != load) {
+                // What waits now waits for another load of the shard, whatever came of this opening.
+                continue;
+            }
             let appended = match kept_open {
                 Ok(_kept_open) => self.append_waiting(slot, &mut state),
                 Err(error) => Err(error.into()),
@@ -150,6 +169,14 @@ impl<M: StateMachine> ShardHost<M> {
                 self.discard(slot, &mut state, &error);
             }
         }
+    }
+
+    /// The thread that served a shard has panicked: what it was about to append is lost. The next step begins another
+    /// thread.
+    fn give_up_unappended(&self, slot: &Slot<M>) {
+        let mut state = slot.state();
+        self.discard_because(slot, &mut state, &"the thread that opens its log has panicked");
+        slot.unappended.end();
     }
 
     fn append_waiting(&self, slot: &Slot<M>, state: &mut SlotState<M>) -> Result<(), AppendError> {

@@ -159,7 +159,7 @@ impl PartitionLog {
             // It was cut meanwhile, and the entries aside do not belong to it any more.
             return;
         }
-        log.held_end.store(end.0, Ordering::Relaxed);
+        log.held_end.fetch_max(end.0, Ordering::Relaxed);
         log.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         log.uncount_below(end);
     }

@@ -73,7 +73,13 @@ impl PartitionLog {
         let log = OpenLog::new(self, mode, parts);
         let is_of_journal = is_replay && self.dir.is_checkpoint_trusted(self.id);
         if mode == Mode::Journal && !is_of_journal && recovery_point < end {
+            // In a dir that has failed the log is only read. A start holds the state, of a higher rank, while it
+            // replays, and nothing is written back then.
+            let must_be_true = !is_replay && self.dir.check_usable().is_ok();
             log.sync_above(recovery_point)?;
+            if must_be_true {
+                self.dir.check_write_backs()?;
+            }
         }
         self.marks.set_level(if mode == natural { wanted } else { counterpart(wanted) });
         self.marks.append_to(end);
@@ -218,11 +224,10 @@ impl PartitionLog {
     }
 
     fn cut_is_missing(&self, entry: &TailEntry, cuts: u32) -> LogError {
-        let TailEntry { piece, position } = entry;
+        let Piece { cuts: after, base_offset, .. } = &entry.piece;
         let what = format!(
-            "the journal's entry at {position} has records from offset {} on that came after cut {} of the log, and {cuts} are \
-             known",
-            piece.base_offset, piece.cuts
+            "the journal has records from offset {base_offset} on that came after cut {after} of the log, and {cuts} are \
+             known"
         );
         LogError::corrupt(&self.path(), 0, what)
     }

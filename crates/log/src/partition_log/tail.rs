@@ -120,6 +120,10 @@ impl Tail {
     }
 
     pub(crate) fn push(&mut self, entry: TailEntry) {
+        debug_assert!(
+            self.entries.back().is_none_or(|last| last.position <= entry.position),
+            "positions rise"
+        );
         self.bytes += entry.piece.bytes.len() as u64;
         // By itself it would make room for as many again, which with ten thousand partitions is megabytes of unused
         // memory.

@@ -56,19 +56,21 @@ impl LogStore {
             partly: BTreeMap::new(),
             strays: Strays::default(),
         };
+        recovery.run_held(&self.shared.journals)?;
         for (index, journal) in self.shared.journals.iter().enumerate() {
             recovery.run(index, journal)?;
         }
         let (report, strays) = recovery.finish();
         *self.unknown.lock() = report.unknown.keys().copied().collect();
-        self.shared.set_recovered();
         // The begin of the journals' entries is known now, and the next start must not have to find it out from them
         // again.
         let is_due = !strays.is_empty() || self.dirs.iter().any(|logs| logs.dir.has_lost_partitions());
         if is_due && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true) {
             tracing::warn!(%error, "no checkpoint covers what the journals had");
         }
+        // The journals are given nothing back before the recovery is over, so they still have it.
         self.hold_uncovered(strays)?;
+        self.shared.set_recovered();
         // Clients may come now, and would use up the reserve before the next measurement.
         self.measure_space();
         Ok(report)
@@ -85,9 +87,9 @@ struct Recovery<'a> {
     damaged: Option<BTreeMap<PartitionId, EntryPlace>>,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
-    /// Partitions that took some entries of the journal that is being read and no more, and the names under which all
+    /// By the journal's index, partitions that took some of its entries and no more, and the names under which all
     /// their entries in the journal are to be held.
-    partly: BTreeMap<PartitionId, String>,
+    partly: BTreeMap<usize, BTreeMap<PartitionId, String>>,
     strays: Strays,
 }
 
@@ -114,11 +116,42 @@ impl LogStore {
 }
 
 impl Recovery<'_> {
+    /// Gives the entries aside in several journals, those of a partition in their order. If the journals were other
+    /// ones before, a partition may have some in any of them; what a journal has of it in its own files comes behind.
+    fn run_held(&mut self, journals: &[Arc<Journal>]) -> Result<(), LogError> {
+        if journals.len() < 2 {
+            return Ok(());
+        }
+        let mut turns = turns_of_held(journals)?;
+        while !turns.is_empty() {
+            for (index, journal) in journals.iter().enumerate() {
+                let mut result = Ok(());
+                let give = |held: &str, mut entries: Vec<RecoveredEntry>| {
+                    entries.retain(|entry| {
+                        let turns = turns.get(&partition_of(entry.header.stream));
+                        turns.is_some_and(|turns| turns.front() == Some(&index))
+                    });
+                    if result.is_ok() {
+                        result = self.give(entries, Source::new(index, journal, Some(held.to_owned())));
+                    }
+                };
+                journal.read_all_held(give).map_err(LogError::Journal)?;
+                result?;
+            }
+            turns.retain(|_, turns| turns.pop_front().is_some() && !turns.is_empty());
+        }
+        Ok(())
+    }
+
     fn run(&mut self, index: usize, journal: &Journal) -> Result<(), LogError> {
+        let has_run_held = self.store.shared.journals.len() > 1;
         let mut damaged_count = 0;
         while let Some(replay) = self.replays.front_mut() {
             let held = replay.held_next().map(str::to_owned);
             let Some(mut entries) = replay.next().map_err(LogError::Journal)? else { break };
+            if held.is_some() && has_run_held {
+                continue;
+            }
             for damaged in &replay.damaged()[damaged_count..] {
                 tracing::error!(
                     path = %damaged.path.display(), position = damaged.position.0, what = damaged.what,
@@ -127,18 +160,23 @@ impl Recovery<'_> {
                 entries.push(RecoveredEntry::damaged(damaged));
             }
             damaged_count = replay.damaged().len();
-            let mut source = Source { index, journal, held, aside: BTreeMap::new() };
-            for (id, entries) in by_partition(entries) {
-                self.replay(id, entries, &mut source)?;
-            }
-            // Entries that cannot be written now must not be lost when the journal uses its files again.
-            for (name, entries) in source.aside {
-                journal.hold(&name, &entries).map_err(LogError::Journal)?;
-            }
+            self.give(entries, Source::new(index, journal, held))?;
         }
         self.replays.pop_front();
         // The journal is read once more, and not the segments: these may be on a disk that is gone.
-        hold_all_of(journal, &std::mem::take(&mut self.partly))
+        hold_all_of(journal, &self.partly.remove(&index).unwrap_or_default())
+    }
+
+    /// Gives entries to their partitions, and puts those aside that these do not take.
+    fn give(&mut self, entries: Vec<RecoveredEntry>, mut source: Source<'_>) -> Result<(), LogError> {
+        for (id, entries) in by_partition(entries) {
+            self.replay(id, entries, &mut source)?;
+        }
+        // Entries that cannot be written now must not be lost when the journal uses its files again.
+        for (name, entries) in source.aside {
+            source.journal.hold(&name, &entries).map_err(LogError::Journal)?;
+        }
+        Ok(())
     }
 
     /// Fails if something is missing in the remaining journals: then no start succeeds, and giving up a journal loses
@@ -194,14 +232,14 @@ impl Recovery<'_> {
             }
         };
         let log = self.store.dirs[dir].partition(id, config, (self.epoch)(id));
-        if self.partly.contains_key(&id) {
+        if self.partly.get(&source.index).is_some_and(|partly| partly.contains_key(&id)) {
             self.report.held_entries += entries.len() as u64;
             return Ok(());
         }
         let loss = self.find_loss(&log, &entries)?;
         let was_offline = log.is_offline();
         let usable = log.dir().check_usable().and(loss.map_or(Ok(()), Err));
-        match usable.and_then(|()| take(&log, &entries, source.target())) {
+        match usable.and_then(|()| take(&log, &entries, source)) {
             Ok((replayed, end)) => {
                 self.count(id, &entries, &replayed);
                 if replayed.contains(&Replayed::Taken) && !source.is_present_of(&log) {
@@ -237,7 +275,7 @@ impl Recovery<'_> {
         if log.is_open() {
             // The entries that it has taken are in no checkpoint, and are not found in the journal any more once a
             // later one is aside.
-            self.partly.insert(log.id(), name);
+            self.partly.entry(source.index).or_default().insert(log.id(), name);
         } else {
             source.put_aside(name, entries);
         }
@@ -282,6 +320,28 @@ impl Recovery<'_> {
     }
 }
 
+/// For each partition with entries aside, the journals that have some, by their first ones.
+fn turns_of_held(journals: &[Arc<Journal>]) -> Result<BTreeMap<PartitionId, VecDeque<usize>>, LogError> {
+    let mut first: BTreeMap<PartitionId, BTreeMap<usize, EntryPlace>> = BTreeMap::new();
+    for (index, journal) in journals.iter().enumerate() {
+        let note = |_: &str, entries: Vec<RecoveredEntry>| {
+            for header in entries.into_iter().map(|entry| entry.header) {
+                let found = EntryPlace::of(&header);
+                let places = first.entry(partition_of(header.stream)).or_default();
+                let place = places.entry(index).or_insert(found);
+                *place = found.min(*place);
+            }
+        };
+        journal.read_all_held(note).map_err(LogError::Journal)?;
+    }
+    let by_place = |places: BTreeMap<usize, EntryPlace>| {
+        let mut places: Vec<_> = places.into_iter().map(|(index, place)| (place, index)).collect();
+        places.sort_unstable();
+        places.into_iter().map(|(_, index)| index).collect()
+    };
+    Ok(first.into_iter().map(|(id, places)| (id, by_place(places))).collect())
+}
+
 /// The last damaged entry of each partition in the remaining journals.
 fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, EntryPlace>, LogError> {
     let mut damaged = BTreeMap::new();
@@ -306,7 +366,11 @@ struct Source<'a> {
     aside: BTreeMap<String, Vec<RecoveredEntry>>,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    fn new(index: usize, journal: &'a Journal, held: Option<String>) -> Self {
+        Self { index, journal, held, aside: BTreeMap::new() }
+    }
+
     /// Held entries may be more than memory should hold, and the write cache no longer counts them: they are written at
     /// once.
     fn target(&self) -> Target {
@@ -355,17 +419,7 @@ fn hold_all_of(journal: &Journal, names: &BTreeMap<PartitionId, String>) -> Resu
     if names.is_empty() {
         return Ok(());
     }
-    let aside = aside_already(journal, names)?;
-    for held in journal.held() {
-        let mut result = Ok(());
-        let again = |found| {
-            if result.is_ok() {
-                result = hold_again(journal, found, names, &aside);
-            }
-        };
-        journal.read_held(&held, again).map_err(LogError::Journal)?;
-        result?;
-    }
+    let aside = hold_held_of(journal, names)?;
     let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
     let mut damaged_count = 0;
     let is_needed = |header: &EntryHeader, position: Position| {
@@ -380,6 +434,26 @@ fn hold_all_of(journal: &Journal, names: &BTreeMap<PartitionId, String>) -> Resu
     Ok(())
 }
 
+/// As [`hold_all_of`], of the entries that are aside already, under whichever name. Returns the last ones that were
+/// found under the given names before.
+pub(super) fn hold_held_of(
+    journal: &Journal,
+    names: &BTreeMap<PartitionId, String>,
+) -> Result<BTreeMap<PartitionId, Position>, LogError> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let aside = aside_already(journal, names)?;
+    let mut result = Ok(());
+    let again = |_: &str, found| {
+        if result.is_ok() {
+            result = hold_again(journal, found, names, &aside);
+        }
+    };
+    journal.read_all_held(again).map_err(LogError::Journal)?;
+    result.map(|()| aside)
+}
+
 /// For each of these partitions, the last entry that is aside and is found under its name: all earlier needed ones are
 /// aside, too.
 fn aside_already(
@@ -387,18 +461,16 @@ fn aside_already(
     names: &BTreeMap<PartitionId, String>,
 ) -> Result<BTreeMap<PartitionId, Position>, LogError> {
     let mut last: BTreeMap<PartitionId, Position> = BTreeMap::new();
-    for held in journal.held() {
-        let note = |entries: Vec<RecoveredEntry>| {
-            for entry in entries {
-                let id = partition_of(entry.header.stream);
-                if names.get(&id).is_some_and(|name| is_found(&held, name)) {
-                    let last = last.entry(id).or_default();
-                    *last = entry.position.max(*last);
-                }
+    let note = |held: &str, entries: Vec<RecoveredEntry>| {
+        for entry in entries {
+            let id = partition_of(entry.header.stream);
+            if names.get(&id).is_some_and(|name| is_found(held, name)) {
+                let last = last.entry(id).or_default();
+                *last = entry.position.max(*last);
             }
-        };
-        journal.read_held(&held, note).map_err(LogError::Journal)?;
-    }
+        }
+    };
+    journal.read_all_held(note).map_err(LogError::Journal)?;
     Ok(last)
 }
 
@@ -437,12 +509,19 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
 fn take(
     log: &PartitionLog,
     entries: &[RecoveredEntry],
-    target: Target,
+    source: &Source<'_>,
 ) -> Result<(Vec<Replayed>, Offset), LogError> {
-    let entries: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
+    let is_present = source.is_present_of(log);
+    let placed = |entry: &RecoveredEntry| {
+        let piece = piece_of(log, entry)?;
+        // Positions in a log's memory are those of its present journal: all of another one's entries come before.
+        let position = if is_present { entry.position } else { Position(0) };
+        Ok(TailEntry { position, ..piece })
+    };
+    let entries: Result<Vec<_>, LogError> = entries.iter().map(placed).collect();
     let entries = entries?;
     let end = entries.last().map_or(Offset::ZERO, |entry| entry.piece.next_offset);
-    Ok((log.replay(&entries, target)?, end))
+    Ok((log.replay(&entries, source.target())?, end))
 }
 
 pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<TailEntry, LogError> {

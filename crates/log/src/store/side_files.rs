@@ -9,7 +9,7 @@
 //! A log dir's name here is made of its path. Another dir may lie there at the next start: entries that are found under
 //! such a name may be any dir's, and are released once all dirs have covered the recovered entries by a checkpoint.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use riverrun_types::PartitionId;
 
 use super::LogStore;
 use super::dir_logs::DirLogs;
+use super::recovery::hold_held_of;
 use crate::error::LogError;
 use crate::log_dir::DIR_PREFIX;
 use crate::partition_log::{PartitionLog, Piece, TailEntry};
@@ -197,38 +198,31 @@ impl DirLogs {
     }
 
     /// Releases the entries aside for partitions of this dir that have them all now, and for the dir itself if those
-    /// under its name are its own (`is_own`). A partition that is offline lacks some. Does nothing if entries were put
-    /// aside more than `asides` times: the caller's checkpoint may not cover the last ones.
+    /// under its name are its own (`is_own`). A partition that is offline lacks some, and keeps those under a name of
+    /// its own, unless it waits for room. Does nothing if entries were put aside more than `asides` times: the caller's
+    /// checkpoint may not cover the last ones.
     fn release_held(&self, is_own: bool, asides: u64) -> Result<(), LogError> {
         let count = self.dir.asides.lock();
         if *count != asides {
             return Ok(());
         }
-        let all: HashSet<_> = self.shared().journals.iter().flat_map(|journal| journal.held()).collect();
-        if all.is_empty() {
+        if self.shared().journals.iter().all(|journal| journal.held().is_empty()) {
             return Ok(());
         }
-        let mut needed = HashSet::new();
-        let mut own = HashSet::new();
-        for log in self.handles() {
-            let name = held_name_of(log.id());
-            if log.is_offline() {
-                // If the partition is offline for its own entries aside, it has them all there.
-                if !all.contains(&name) || log.is_waiting() {
-                    needed.insert(self.dir.held_name());
-                }
-                needed.insert(name);
-            } else {
-                own.insert(name);
-            }
-        }
-        if is_own {
+        let handles = self.handles();
+        let needs_dir = handles.iter().any(|log| log.is_waiting());
+        let online = handles.iter().filter(|log| !log.is_offline());
+        let mut own: HashSet<_> = online.map(|log| held_name_of(log.id())).collect();
+        if is_own && !needs_dir {
             own.insert(self.dir.held_name());
         }
+        let offline = names_of_offline(handles.into_iter());
         // A partition may have entries in any of the journals, if these were other ones before.
         for journal in &self.shared().journals {
-            let names = journal.held();
-            for name in names.iter().filter(|name| own.contains(*name) && !needed.contains(*name)) {
+            for name in journal.held().iter().filter(|name| own.contains(*name)) {
+                if is_of_dir(name) {
+                    hold_held_of(journal, &offline)?;
+                }
                 journal.release_held(name).map_err(LogError::Journal)?;
             }
         }
@@ -260,8 +254,10 @@ impl LogStore {
             UNKNOWN_NAME => !has_unknown,
             name => is_of_dir(name) && !current.contains(name),
         };
+        let handles = || self.dirs.iter().flat_map(|logs| logs.handles());
         for journal in &self.shared.journals {
             for name in journal.held().into_iter().filter(is_foreign) {
+                hold_held_of(journal, &names_of_offline(handles()))?;
                 journal.release_held(&name).map_err(LogError::Journal)?;
             }
         }
@@ -283,6 +279,14 @@ impl LogStore {
         }
         Ok(())
     }
+}
+
+/// Those of the logs that are offline, and the names under which they keep their entries aside when other names go: a
+/// log may have gone offline after it had taken some.
+fn names_of_offline(logs: impl Iterator<Item = Arc<PartitionLog>>) -> BTreeMap<PartitionId, String> {
+    let name_of =
+        |log: &PartitionLog| if log.is_waiting() { log.dir().held_name() } else { held_name_of(log.id()) };
+    logs.filter(|log| log.is_offline()).map(|log| (log.id(), name_of(&log))).collect()
 }
 
 /// The name under which the journals keep entries that one partition cannot take, although its log dir could.

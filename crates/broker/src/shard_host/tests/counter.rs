@@ -173,6 +173,16 @@ impl Drop for Hang<'_> {
     }
 }
 
+/// Waits until something is so.
+async fn until(is_so: impl Fn() -> bool) {
+    let becomes_so = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, becomes_so).await.expect("soon");
+}
+
 /// Looks at all shards as `/health` does, within the time for it.
 async fn look(host: &Host) {
     let host = Arc::clone(host);
@@ -263,6 +273,44 @@ async fn a_shard_whose_log_cannot_be_opened_is_loaded_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_outlives_the_failed_opening_for_an_earlier_load() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncSync);
+    assert_eq!(add(&host, "a", 1).await, Ok(1));
+    close_logs(&host);
+    let hang = Hang::begin(&sim);
+    let _begun = begin_add_elsewhere(&host, 1).await;
+    let slot = Arc::clone(&host.open_slots().expect("open")[shard_of("a", SHARDS)]);
+    until(|| host.world.logs.dir_work(0).is_some()).await;
+    {
+        // As if it had been discarded and loaded meanwhile.
+        let mut state = slot.state.lock();
+        slot.unappended.clear();
+        state.loaded_mut().expect("loaded").load += 1;
+    }
+    sim.fs.exhaust_descriptors(true);
+    drop(hang);
+    until(|| !slot.unappended.is_served()).await;
+    assert_eq!(host.failed_shard(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_is_loaded_anew_after_a_panic_of_its_thread() {
+    let sim = SimEnv::new(1);
+    let host = host(&sim, DurabilityLevel::AsyncSync);
+    assert_eq!(add(&host, "a", 1).await, Ok(1));
+    close_logs(&host);
+    sim.fs.during_next_read(|| panic!("planted"));
+    let answer = timeout(PATIENCE, add(&host, "a", 1)).await;
+    assert_eq!(answer, Ok(Err(ErrorCode::NOT_COORDINATOR)));
+    assert!(host.failed_shard().is_some());
+    sim.clock.advance(REST);
+    assert_eq!(timeout(PATIENCE, add(&host, "a", 3)).await, Ok(Ok(4)), "what was acked, and no more");
+    close_logs(&host);
+    assert_eq!(timeout(PATIENCE, add(&host, "a", 1)).await, Ok(Ok(5)), "another thread serves it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_at_an_async_level_waits_for_no_disk() {
     let sim = SimEnv::new(1);
     let host = host(&sim, DurabilityLevel::AsyncAsync);
@@ -331,10 +379,6 @@ async fn a_load_goes_on_without_the_request_that_began_it() {
     assert!(given_up.is_err(), "the disk does not answer");
     sim.fs.hang_device(None);
     let slot = Arc::clone(&host.open_slots().expect("open")[shard_of("a", SHARDS)]);
-    let is_loaded = async {
-        while slot.is_loaded() != Ok(true) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(PATIENCE, is_loaded).await.expect("nobody else has asked for it");
+    // Nobody else has asked for it.
+    until(|| slot.is_loaded() == Ok(true)).await;
 }

@@ -287,10 +287,10 @@ fn nobody_waits_for_the_writer_while_the_disk_is_told_to_begin() {
     assert_eq!(told.try_recv(), Ok(true));
 }
 
-/// Runs `sync` while the disk is told to begin with settled bytes, and refuses.
+/// Runs `sync` while the disk is told by `write_back` to begin with some bytes, and refuses.
 fn beside_a_failed_write_back<T: Send>(
     sim: &SimEnv,
-    store: &LogStore,
+    write_back: impl FnOnce() -> Result<(), LogError>,
     sync: impl FnOnce() -> Result<T, LogError> + Send,
 ) -> Result<T, LogError> {
     let (tell, told) = sync_channel(1);
@@ -312,7 +312,7 @@ fn beside_a_failed_write_back<T: Send>(
             told.recv_timeout(PATIENCE).unwrap();
             sync()
         });
-        store.settle().unwrap_err();
+        write_back().unwrap_err();
         syncing.join().unwrap()
     })
 }
@@ -325,7 +325,8 @@ fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
     append_much(&store);
     let dir = partition(&store, KNOWN).dir().clone();
     let beside = store.dirs[0].clone();
-    beside_a_failed_write_back(&sim, &store, || beside.checkpoint(false, Haste::AtOnce)).unwrap_err();
+    let checkpoint = || beside.checkpoint(false, Haste::AtOnce);
+    beside_a_failed_write_back(&sim, || store.settle(), checkpoint).unwrap_err();
     assert!(dir.checkpointed(KNOWN).is_none_or(|known| known.recovery_point == Offset(0)));
 }
 
@@ -336,8 +337,26 @@ fn cut_believes_no_sync_beside_a_failed_write_back() {
     recover(&store);
     append_much(&store);
     let log = partition(&store, KNOWN);
-    beside_a_failed_write_back(&sim, &store, || log.truncate_to(Offset(1))).unwrap_err();
+    beside_a_failed_write_back(&sim, || store.settle(), || log.truncate_to(Offset(1))).unwrap_err();
     assert_eq!(log.dir().cuts_or(KNOWN, 0), 0, "the records below may be lost");
+}
+
+#[test]
+fn opening_believes_no_sync_beside_a_failed_write_back() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    let unsynced = LogConfig { durability: DurabilityLevel::AsyncAsync, ..LogConfig::default() };
+    let log = store.partition(KNOWN, 0, Arc::new(unsynced), LeaderEpoch(1)).unwrap();
+    stage(&log);
+    log.write_staged().unwrap();
+    sim.fs.kill();
+    let store = open(&sim);
+    recover(&store);
+    let log = partition(&store, KNOWN);
+    let opened = beside_a_failed_write_back(&sim, || store.dirs[0].sync_found(), || log.log_end_offset());
+    opened.unwrap_err();
+    assert_eq!(log.watermarks().synced, Offset(0));
 }
 
 #[test]

@@ -64,10 +64,14 @@ fn settled_and_killed(sim: &SimEnv, segment_bytes: u32) {
 
 /// Appends so many records, which the journal has then.
 fn append(store: &LogStore, count: i64, segment_bytes: u32) {
-    let log = store.partition(ID, 0, config_with(segment_bytes), LeaderEpoch(1)).unwrap();
+    append_to(store, ID, count, segment_bytes);
+}
+
+fn append_to(store: &LogStore, id: PartitionId, count: i64, segment_bytes: u32) {
+    let log = store.partition(id, 0, config_with(segment_bytes), LeaderEpoch(1)).unwrap();
     let begin = log.log_end_offset().unwrap();
     let end = begin.plus(count);
-    let cuts = log.dir().cuts_or(ID, 0);
+    let cuts = log.dir().cuts_or(id, 0);
     for offset in begin.0..end.0 {
         let mut batch = BatchBuilder::new(BatchOptions::default());
         let mut value = name_of(offset, cuts).into_bytes();
@@ -223,6 +227,12 @@ fn cut_and_killed(sim: &SimEnv, before: i64, after: i64) {
     sim.fs.kill();
 }
 
+/// The place of the begin of a record's value in a file.
+fn place_of(sim: &SimEnv, path: &Path, name: &str) -> Option<u64> {
+    let bytes = riverrun_env::read_whole(&*sim.fs, path, 1 << 30).unwrap();
+    bytes.windows(name.len()).position(|window| window == name.as_bytes()).map(|at| at as u64)
+}
+
 /// Damages the journal's entry of a record. It lies neither in the first file, of which a start takes some before it
 /// sees the damage, nor in the last one.
 fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
@@ -230,9 +240,7 @@ fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
     let files = names(sim, Path::new("/journal"), ".journal");
     let find = |file: &String| {
         let path = Path::new("/journal").join(file);
-        let bytes = riverrun_env::read_whole(&*sim.fs, &path, 1 << 30).unwrap();
-        let at = bytes.windows(name.len()).position(|window| window == name.as_bytes());
-        at.map(|at| (path, at as u64))
+        place_of(sim, &path, &name).map(|at| (path, at))
     };
     let (path, at) =
         files[1..files.len() - 1].iter().find_map(find).unwrap_or_else(|| panic!("{name}: {files:?}"));
@@ -284,12 +292,26 @@ const EXTENDED: [[&str; 2]; 2] = [["/first", "/second"], ["/second", "/first"]];
 
 /// A machine that was killed with records in a journal that was the only one.
 fn killed_with_one_journal() -> SimEnv {
-    let sim = SimEnv::new(1);
+    killed_with_records(CUT_AT)
+}
+
+fn killed_with_records(count: i64) -> SimEnv {
+    killed_with_seed(count, 1)
+}
+
+fn killed_with_seed(count: i64, seed: u64) -> SimEnv {
+    let sim = SimEnv::new(seed);
     let store = open_in(&sim, &["/first"], 1 << 30);
     recover(&store).unwrap();
-    append(&store, CUT_AT, SEGMENT_BYTES);
+    append(&store, count, SEGMENT_BYTES);
     sim.fs.kill();
     sim
+}
+
+/// A partition whose journal is the one at this path.
+fn partition_with_journal(store: &LogStore, journal: &str) -> PartitionId {
+    let is_of = |id: &PartitionId| store.shared.journal_of(*id).unwrap().dir() == Path::new(journal);
+    (1..100).map(|index| PartitionId { index, ..ID }).find(is_of).unwrap()
 }
 
 fn has_aside(store: &LogStore, journal: &str) -> bool {
@@ -345,5 +367,112 @@ fn partition_without_room_comes_back_from_another_journal() {
         assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT), "{journals:?}");
         store.checkpoint().unwrap();
         assert!(!store.has_aside(), "{journals:?}");
+    }
+}
+
+#[test]
+fn entries_in_a_half_full_journal_are_held_unless_covered() {
+    for journals in EXTENDED {
+        let sim = killed_with_records(COUNT);
+        sim.fs.fill_device(Some(Path::new("/logs")));
+        let store = open_in(&sim, &journals, 1 << 30);
+        assert!(store.shared.is_journal_half_full());
+        recover(&store).unwrap();
+        sim.fs.fill_device(None);
+        store.dirs[0].dir.space().found_room();
+        // The next frame of that journal says what is settled.
+        append_to(&store, partition_with_journal(&store, "/first"), 1, SEGMENT_BYTES);
+        sim.fs.kill();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(COUNT), "{journals:?}");
+    }
+}
+
+#[test]
+fn entries_in_another_journal_are_held_there_if_their_dir_fails() {
+    for journals in EXTENDED {
+        let sim = killed_with_one_journal();
+        let store = open_in(&sim, &journals, 1 << 30);
+        let place = |_| {
+            sim.fs.fail_sync_after(0);
+            Place::In(0, config())
+        };
+        store.recover(|_| LeaderEpoch(1), place).unwrap();
+        if store.dir_failure(0).is_none() {
+            // The partition's journal is the former one, and nothing was to be synced.
+            assert!(store.checkpoint().is_err());
+        }
+        assert!(has_aside(&store, "/first") && !has_aside(&store, "/second"), "{journals:?}");
+        sim.fs.kill();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        append(&store, 1, SEGMENT_BYTES);
+        sim.fs.kill();
+        let store = open_in(&sim, &journals, 1 << 30);
+        recover(&store).unwrap();
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT + 1), "{journals:?}");
+    }
+}
+
+/// A store that has recovered a partition whose first records were in another journal. These are aside there and in
+/// segments that were never synced, and there is room again.
+fn recovered_from_another_journal(sim: &SimEnv, journals: &[&str]) -> LogStore {
+    sim.fs.fill_device(Some(Path::new("/logs")));
+    let store = open_in(sim, journals, 1 << 30);
+    recover(&store).unwrap();
+    sim.fs.fill_device(None);
+    store.dirs[0].settle(Haste::AtOnce).unwrap();
+    store
+}
+
+#[test]
+fn entries_of_the_former_journal_come_before_the_present_ones() {
+    for seed in 0..8 {
+        for is_aside in [false, true] {
+            let sim = killed_with_seed(CUT_AT, seed);
+            let journals = EXTENDED[1];
+            let store = recovered_from_another_journal(&sim, &journals);
+            append(&store, 1, SEGMENT_BYTES);
+            if is_aside {
+                sim.fs.fail_sync_after(0);
+                store.checkpoint().unwrap_err();
+            }
+            assert_eq!((has_aside(&store, "/first"), has_aside(&store, "/second")), (true, is_aside));
+            sim.fs.crash();
+            let store = open_in(&sim, &journals, 1 << 30);
+            let report = recover(&store).unwrap();
+            assert!(report.offline.is_empty(), "{seed}: {report:?}");
+            assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(CUT_AT + 1), "{seed}");
+            store.checkpoint().unwrap();
+            assert!(!store.has_aside());
+        }
+    }
+}
+
+#[test]
+fn entries_stay_aside_if_the_partition_cannot_take_later_ones() {
+    let sim = killed_with_one_journal();
+    let journals = EXTENDED[1];
+    let store = recovered_from_another_journal(&sim, &journals);
+    // A frame each: the last one may be torn.
+    (0..3).for_each(|_| append(&store, 1, SEGMENT_BYTES));
+    sim.fs.crash();
+    let file = &names(&sim, Path::new("/second"), ".journal")[0];
+    let path = Path::new("/second").join(file);
+    flip(&sim, &path, place_of(&sim, &path, &name_of(CUT_AT + 1, 0)).unwrap());
+    for _ in 0..2 {
+        let store = open_in(&sim, &journals, 1 << 30);
+        let report = recover(&store).unwrap();
+        assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
+        store.checkpoint().unwrap();
+        let first = store.journals().find(|it| it.dir() == Path::new("/first")).unwrap();
+        let mut ends = Vec::new();
+        let note = |_: &str, entries: Vec<RecoveredEntry>| {
+            ends.extend(entries.iter().map(|entry| entry.header.base_offset.0));
+        };
+        first.read_all_held(note).unwrap();
+        assert_eq!(ends, (0..CUT_AT).collect::<Vec<_>>());
+        assert_eq!(first.held(), [held_name_of(ID)]);
     }
 }
