@@ -138,6 +138,9 @@ fn config(options: &QuorumOptions) -> Result<Config, StartError> {
         // Entries are sent before they are durable here: a leader that has lost them and led on in its term would give their indexes
         // out again.
         enable_leader_restore: Some(false),
+        // A member answers that it has a snapshot before that is durable, as we have seen. If it loses power then, its leader has to
+        // begin anew with it; what a quorum has accepted stays accepted.
+        allow_log_reversion: Some(true),
         // At least a leader's lease and the longest wait for an election together.
         quorum_loss_probe_interval: Some(heartbeat.saturating_mul(24)),
         ..Config::default()

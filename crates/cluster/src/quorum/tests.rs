@@ -304,10 +304,22 @@ fn seeds(count: u64) -> Range<u64> {
     first..first + number("RIVERRUN_QUORUM_SEEDS").unwrap_or(count)
 }
 
+/// Names the seed of a run that panics.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
+
 #[test]
 fn what_is_accepted_stays_whatever_fails() {
     let mut accepted = 0;
     for seed in seeds(8) {
+        let _named = Named(seed);
         let mut rig = Rig::new(seed, Planted::None);
         let result = rig.run(40);
         assert_eq!(result, Ok(()), "seed {seed}");
