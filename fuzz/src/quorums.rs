@@ -1,4 +1,4 @@
-//! What a member of a quorum reads: its files, and the messages of others.
+//! Files and messages that a member of a quorum reads.
 
 use bytes::Bytes;
 use riverrun_cluster::fuzzing::{log, message, sealed_log, snapshot};

@@ -1,6 +1,6 @@
 //! The metadata quorum: members that agree on a log of commands, by Raft, and each apply it to a [`Machine`].
 //!
-//! What decides is `openraft`; ours is what it stands on: the files of a member (`log`, in our own format), the messages between
+//! `openraft` decides; ours is its ground: the files of a member (`log`, in our own format), the messages between
 //! members (`wire`), and the runtime, which is a node's [environment](riverrun_env::NodeEnv), real or simulated. A [`Quorum`] is one
 //! member. What commands mean is the machine's.
 //!

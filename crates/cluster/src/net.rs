@@ -316,7 +316,7 @@ impl<M: Machine> Answering<M> {
     }
 }
 
-/// What `serve` runs for.
+/// Starts the task that answers the requests of other members.
 pub(crate) fn start_serving<M: Machine>(
     node: &NodeEnv,
     listener: Box<dyn LinkListener>,

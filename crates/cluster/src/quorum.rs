@@ -24,7 +24,7 @@ use crate::wire::ENTRIES_MAX;
 /// Upper bound of a command in bytes.
 pub const COMMAND_BYTES_MAX: usize = 16 << 20;
 
-/// What a member is given.
+/// The options of a member.
 #[derive(Clone, Debug)]
 pub struct QuorumOptions {
     /// The cluster's id. Members of another one are refused.

@@ -19,7 +19,7 @@ pub(crate) const ENTRIES_MAX: usize = 4_096;
 /// Size in bytes of a piece of a snapshot.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
-/// Who speaks to whom, in which cluster.
+/// The sender and the receiver of a request, and their cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) cluster: [u8; 16],

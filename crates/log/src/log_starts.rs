@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_stays_until_it_is_carried_out_and_never_lies_in_two_sectors() {
+    fn cut_stays_until_it_is_carried_out_and_lies_in_one_sector() {
         let sim = SimEnv::new(1);
         let cut = |number| Change::Cut { number, end: Offset(9), is_carried_out: false };
         for number in 1..=12 {

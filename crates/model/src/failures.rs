@@ -35,7 +35,7 @@ fn crash(model: &Model, state: &State, node: Node, steps: &mut Steps) {
     }
 }
 
-/// What a life knows ends with it.
+/// Ends a life, and all that it knew.
 fn stop(model: &Model, state: &mut State, node: Node) {
     let broker = state.broker_mut(node);
     broker.alive = false;

@@ -96,7 +96,7 @@ pub(crate) fn take_frame(model: &Model, state: &mut State, message: &Message) ->
     *replica != before
 }
 
-/// Where a replica's log and the leader's part.
+/// The offset at which a replica's log and the leader's part.
 fn cut_point(rules: Rules, replica: &Replica, log_end: u8, epochs: &Epochs) -> u8 {
     let end = replica.log.len();
     if !rules.has(Rule::CutByEpoch) {

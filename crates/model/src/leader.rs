@@ -77,7 +77,7 @@ fn counted_of(model: &Model, replica: &Replica, lead: &Lead, node: Node, member:
     }
 }
 
-/// Where the leader's own epoch begins.
+/// The start offset of the leader's own epoch.
 fn epoch_start(replica: &Replica, lead: &Lead) -> u8 {
     replica.epochs.start_of(lead.epoch).unwrap_or(replica.log.len())
 }

@@ -90,7 +90,7 @@ pub struct Model {
     pub(crate) rules: Rules,
 }
 
-/// What happens between one state and the next. Its text is one line of a trace.
+/// One step from a state to the next. Its text is one line of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step(pub(crate) Kind);
 

@@ -69,7 +69,7 @@ pub(crate) struct Lead {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Replica {
     pub(crate) log: Log,
-    /// What a power cut leaves of the log.
+    /// The log that a power cut leaves.
     pub(crate) disk: Log,
     /// How much of the log the broker believes to be synced.
     pub(crate) synced: u8,
@@ -85,9 +85,9 @@ pub(crate) struct Replica {
 pub(crate) struct Partition {
     pub(crate) meta: Meta,
     pub(crate) replicas: [Replica; NODES],
-    /// What readers have seen: all below a high watermark of a leader. At levels 1 and 2 it is what was acked.
+    /// The records that readers have seen: all below a high watermark of a leader. At levels 1 and 2 they are those acked.
     pub(crate) seen: Log,
-    /// What leaders have acked by themselves, at levels 3 and 4: it survives everything but a failure.
+    /// The records that leaders have acked by themselves, at levels 3 and 4: they survive everything but a failure.
     pub(crate) acked_alone: Log,
     /// The epoch of the last leader that was asked for without all seen records; 0 if there was none. What leaders of earlier epochs
     /// do is no promise any more.

@@ -158,7 +158,7 @@ impl<M: StateMachine> ShardHost<M> {
             let kept_open = partition.log.keep_open();
             let mut state = slot.state();
             if state.loaded().is_none_or(|loaded| loaded.load != load) {
-                // What waits now waits for another load of the shard, whatever came of this opening.
+                // Steps that wait now wait for another load of the shard, whatever came of this opening.
                 continue;
             }
             let appended = match kept_open {

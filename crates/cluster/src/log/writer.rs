@@ -103,7 +103,7 @@ pub(super) struct Writer {
     pub(super) failed: Option<String>,
 }
 
-/// What is being made durable: records, or one snapshot.
+/// Jobs that are being made durable together: records, or one snapshot.
 #[derive(Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -147,7 +147,7 @@ impl Work for Writer {
 enum Refused {
     /// The disk is as it was, and there may be room later.
     Shortage(io::Error),
-    /// What is on the disk is unknown.
+    /// The state of the disk is unknown.
     Failed(io::Error),
 }
 

@@ -331,7 +331,7 @@ fn entries_in_another_journal_are_covered_before_the_first_use() {
 }
 
 #[test]
-fn entries_in_another_journal_are_held_if_nothing_can_cover_them() {
+fn entries_in_another_journal_are_held_if_nothing_covers_them() {
     let is_held = |journals: [&str; 2]| {
         let sim = killed_with_one_journal();
         sim.fs.fill_device(Some(Path::new("/logs")));
