@@ -145,6 +145,12 @@ fn config(options: &QuorumOptions) -> Result<Config, StartError> {
         quorum_loss_probe_interval: Some(heartbeat.saturating_mul(24)),
         ..Config::default()
     };
+    #[cfg(test)]
+    let config = if options.planted == crate::planted::Planted::LeadsOnAfterAStart {
+        Config { enable_leader_restore: Some(true), ..config }
+    } else {
+        config
+    };
     debug_assert!(
         config.max_payload_entries <= ENTRIES_MAX as u64,
         "a message takes as many entries as are sent"

@@ -359,7 +359,7 @@ fn entries_that_are_not_synced_are_found() {
 fn leaders_that_lead_on_after_a_start_are_found() {
     let found = found(Planted::LeadsOnAfterAStart, 1..200);
     println!("{found:?}");
-    assert!(found.is_some());
+    assert_eq!(found.map(|(_, broken)| broken), Some(Broken::Disagreement));
 }
 
 #[test]
