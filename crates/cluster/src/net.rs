@@ -25,6 +25,8 @@ use crate::wire::{Answer, Envelope, PIECE_BYTES, Request};
 
 /// Upper bound of a snapshot in bytes.
 const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
+/// Upper bound of the links of other members: each has three, and a lost one is noticed late.
+const LINKS_MAX: usize = 256;
 
 type Raft<M> = openraft::Raft<Types, StateMachine<M>>;
 type CommittedLeader = openraft::type_config::alias::CommittedLeaderIdOf<Types>;
@@ -224,6 +226,7 @@ pub(crate) async fn serve<M: Machine>(
     raft: Raft<M>,
     identity: Identity,
 ) {
+    let links = Arc::new(());
     loop {
         let link = match listener.accept().await {
             Ok(link) => link,
@@ -233,8 +236,16 @@ pub(crate) async fn serve<M: Machine>(
                 continue;
             }
         };
+        if Arc::strong_count(&links) > LINKS_MAX {
+            tracing::warn!("another member was not let in: there are {LINKS_MAX} links");
+            continue;
+        }
+        let counted = Arc::clone(&links);
         let answering = Answering { raft: raft.clone(), identity, incoming: None };
-        let task = InNode::new(&node, answer_all(answering, link));
+        let task = InNode::new(&node, async move {
+            answer_all(answering, link).await;
+            drop(counted);
+        });
         node.tasks.spawn("quorum-link", Box::pin(task));
     }
 }

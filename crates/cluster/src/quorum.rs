@@ -167,17 +167,24 @@ impl<M: Machine> Quorum<M> {
 
     async fn start_here(node: &NodeEnv, options: QuorumOptions, machine: M) -> Result<Self, StartError> {
         let config = Arc::new(config(&options)?);
+        let listener = node.network.listen(&options.listen);
+        let listener = listener.map_err(|error| StartError::Listen(options.listen.clone(), error))?;
         let Opened { store, snapshot } = LogStore::open(&node.env, &options.directory)?;
         #[cfg(test)]
         store.plant(options.planted);
-        let state = StateMachine::new(machine, store.clone(), snapshot).map_err(StartError::Snapshot)?;
+        // The worker of a log that nobody uses ends.
+        let closing = |error| {
+            store.close();
+            error
+        };
+        let state = StateMachine::new(machine, store.clone(), snapshot);
+        let state = state.map_err(StartError::Snapshot).map_err(closing)?;
         let applied = state.shared();
-        let listener = node.network.listen(&options.listen);
-        let listener = listener.map_err(|error| StartError::Listen(options.listen.clone(), error))?;
         let identity = Identity { cluster: options.cluster, voter: options.voter };
         let connections = Connections { node: node.clone(), identity };
         let raft = openraft::Raft::new(options.voter, config, connections, store.clone(), state).await;
-        let raft = Arc::new(raft.map_err(|error| StartError::Stopped(error.to_string()))?);
+        let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
+        let raft = Arc::new(raft);
         let listening = start_serving(node, listener, &raft, identity);
         Ok(Self { inner: Arc::new(Inner { node: node.clone(), raft, applied, store, listening }) })
     }

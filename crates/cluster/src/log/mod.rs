@@ -267,7 +267,8 @@ impl RaftLogStorage<Types> for LogStore {
         }
         match jobs.last_mut() {
             Some(Job::Record(_, done)) => *done = Some(Box::new(|result| callback.io_completed(result))),
-            _ => callback.io_completed(Ok(())),
+            // No entries: what was appended before may not be durable yet.
+            _ => jobs.push(Job::Barrier(Box::new(|result| callback.io_completed(result)))),
         }
         self.queue.add(jobs);
         Ok(())

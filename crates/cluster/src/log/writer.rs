@@ -25,6 +25,8 @@ const REWRITE_BYTES_MIN: u64 = 4 << 20;
 
 pub(super) enum Job {
     Record(Record, Option<Done>),
+    /// Nothing: it is durable once all before it is.
+    Barrier(Done),
     /// Bytes of the snapshot file, which replaces the one before.
     Snapshot(Bytes, Done),
 }
@@ -84,7 +86,7 @@ fn closed() -> io::Error {
 
 impl Job {
     fn end(self, result: io::Result<()>) {
-        if let Self::Record(_, Some(done)) | Self::Snapshot(_, done) = self {
+        if let Self::Record(_, Some(done)) | Self::Barrier(done) | Self::Snapshot(_, done) = self {
             done(result);
         }
     }
@@ -162,7 +164,7 @@ impl From<ChangeError> for Refused {
 
 impl Batch {
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.snapshot.is_none()
+        self.records.is_empty() && self.snapshot.is_none() && self.done.is_empty()
     }
 
     /// The records up to the first snapshot, or that snapshot; the other jobs come later.
@@ -176,7 +178,8 @@ impl Batch {
                     batch.records.push(record);
                     batch.done.extend(done);
                 }
-                Job::Snapshot(bytes, done) if batch.records.is_empty() => {
+                Job::Barrier(done) => batch.done.push(done),
+                Job::Snapshot(bytes, done) if batch.is_empty() => {
                     batch.snapshot = Some(bytes);
                     batch.done.push(done);
                     break;
