@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("queue", &["types", "records"]),
     ("log", &["types", "records", "env", "journal"]),
     ("coordinator", &["types", "records", "protocol"]),
-    ("cluster", &["env"]),
+    ("cluster", &["types", "env"]),
     ("broker", &["types", "records", "env", "protocol", "journal", "queue", "log", "coordinator"]),
     ("client", &["types", "records", "protocol"]),
     ("bench", &["types", "measure", "records", "protocol", "client"]),

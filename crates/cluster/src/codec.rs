@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Self(bytes, 0)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let found =
             self.0.get(self.1..).and_then(|rest| rest.first_chunk()).ok_or(Malformed("it is too short"))?;
         self.1 += N;
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A length, at most `max`.
-    fn length(&mut self, max: usize) -> Result<usize, Malformed> {
+    pub(crate) fn length(&mut self, max: usize) -> Result<usize, Malformed> {
         let length = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         if length > max { Err(Malformed("a length is beyond its bound")) } else { Ok(length) }
     }
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         if self.1 == self.0.len() { Ok(()) } else { Err(Malformed("it is too long")) }
     }
 
-    fn option<T>(
+    pub(crate) fn option<T>(
         &mut self,
         value: impl FnOnce(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Option<T>, Malformed> {

@@ -7,10 +7,12 @@
 //! No part of the server yet: its metadata is still the log of one node.
 
 mod codec;
+pub mod controller;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod log;
 mod machine;
+mod member;
 mod net;
 #[cfg(test)]
 mod planted;
@@ -21,5 +23,6 @@ mod wire;
 
 pub use log::StoreError;
 pub use machine::Machine;
-pub use quorum::{Accepted, COMMAND_BYTES_MAX, Progress, ProposeError, Quorum, QuorumOptions, StartError};
+pub use member::{DecideError, Decisions, Life, LifeEnded, Member, MemberOptions};
+pub use quorum::{Accepted, Answerer, AskError, COMMAND_BYTES_MAX, Progress, ProposeError, Quorum, QuorumOptions, StartError};
 pub use types::{Peer, VoterId};

@@ -1,5 +1,6 @@
 //! Owns the state that a quorum's commands add up to: the machine that they are for, and how `openraft` feeds it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -34,7 +35,12 @@ pub(crate) struct Applied<M> {
     membership: StoredMembership,
     /// A digest of every command and reply so far: two members that have applied as much have the same one.
     pub(crate) digest: u64,
+    /// The digests after the last entries, with their indexes, ascending.
+    digests: VecDeque<(u64, u64)>,
 }
+
+/// Entries whose digests are kept: a member that is further behind is compared later.
+const DIGESTS_MAX: usize = 4_096;
 
 /// Members share it: the quorum's tasks change it, and everybody else looks at it.
 pub(crate) struct Shared<M>(pub(crate) Arc<Mutex<Applied<M>>>);
@@ -61,10 +67,26 @@ const SNAPSHOT_VERSION: u32 = 1;
 
 impl<M: Machine> Applied<M> {
     fn new(machine: M) -> Self {
-        Self { machine, last: None, membership: StoredMembership::default(), digest: 0xcbf2_9ce4_8422_2325 }
+        let (last, membership, digests) = (None, StoredMembership::default(), VecDeque::new());
+        Self { machine, last, membership, digest: 0xcbf2_9ce4_8422_2325, digests }
+    }
+
+    /// The digest after the entry of an index, if it is one of the last.
+    pub(crate) fn digest_at(&self, index: u64) -> Option<u64> {
+        let at = self.digests.binary_search_by_key(&index, |(index, _)| *index).ok()?;
+        self.digests.get(at).map(|(_, digest)| *digest)
     }
 
     fn apply(&mut self, id: LogId, payload: &EntryPayload<crate::types::Command, VoterId, Peer>) -> Reply {
+        let reply = self.take(id, payload);
+        if self.digests.len() == DIGESTS_MAX {
+            self.digests.pop_front();
+        }
+        self.digests.push_back((id.index, self.digest));
+        reply
+    }
+
+    fn take(&mut self, id: LogId, payload: &EntryPayload<crate::types::Command, VoterId, Peer>) -> Reply {
         self.last = Some(id);
         match payload {
             EntryPayload::Blank => Reply::default(),
@@ -122,6 +144,7 @@ impl<M: Machine> Applied<M> {
         let meta = reader.snapshot_meta().map_err(flaw)?;
         self.machine.restore(&reader.rest())?;
         (self.last, self.membership, self.digest) = (meta.last_log_id, meta.last_membership, digest);
+        self.digests.clear();
         Ok(())
     }
 }

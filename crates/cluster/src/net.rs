@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use riverrun_env::{Link, LinkListener, NodeEnv};
 
 use crate::machine::{Machine, StateMachine};
+use crate::quorum::Answerer;
 use crate::runtime::{InNode, Runtime};
 use crate::types::{Peer, SnapshotMeta, Types, Vote, VoterId};
 use crate::wire::{Answer, Envelope, PIECE_BYTES, Request};
@@ -49,14 +50,16 @@ impl RaftNetworkFactory<Types> for Connections {
     type Network = Connection;
 
     async fn new_client(&mut self, target: VoterId, peer: &Peer) -> Connection {
+        self.connection(target, peer)
+    }
+}
+
+impl Connections {
+    pub(crate) fn connection(&self, target: VoterId, peer: &Peer) -> Connection {
         let Identity { cluster, voter: from } = self.identity;
         let envelope = Envelope { cluster, from, to: target };
-        Connection {
-            node: self.node.clone(),
-            envelope,
-            address: peer.address.clone(),
-            link: Mutex::new(None),
-        }
+        let (node, address) = (self.node.clone(), peer.address.clone());
+        Connection { node, envelope, address, link: Mutex::new(None) }
     }
 }
 
@@ -78,7 +81,7 @@ impl fmt::Debug for Connection {
 }
 
 /// Why a request has no answer.
-enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// There is no link to the member.
     Unreachable(io::Error),
     /// The link broke, or the answer is none, or too late.
@@ -114,6 +117,14 @@ impl Connection {
                 Ok(answer)
             }
             Err(error) => Err(NoAnswer::Lost(io::Error::new(io::ErrorKind::InvalidData, error))),
+        }
+    }
+
+    /// Asks the member something that is none of the quorum's own requests.
+    pub(crate) async fn ask(&mut self, asked: Bytes, time: Duration) -> Result<Bytes, NoAnswer> {
+        match self.call(&Request::Ask(asked), time).await? {
+            Answer::Told(told) => Ok(told),
+            _ => Err(unexpected()),
         }
     }
 
@@ -219,12 +230,17 @@ impl RaftNetworkV2<Types> for Connection {
     }
 }
 
+/// The place of whoever answers what members ask besides the quorum's own requests.
+#[derive(Clone, Default)]
+pub(crate) struct Door(pub(crate) Arc<Mutex<Option<Arc<dyn Answerer>>>>);
+
 /// Answers the requests of other members, until the listener fails.
 pub(crate) async fn serve<M: Machine>(
     node: NodeEnv,
     mut listener: Box<dyn LinkListener>,
     raft: Raft<M>,
     identity: Identity,
+    door: Door,
 ) {
     let links = Arc::new(());
     loop {
@@ -241,7 +257,8 @@ pub(crate) async fn serve<M: Machine>(
             continue;
         }
         let counted = Arc::clone(&links);
-        let answering = Answering { raft: raft.clone(), identity, incoming: None };
+        let (raft, door) = (raft.clone(), door.clone());
+        let answering = Answering { raft, identity, door, incoming: None };
         let task = InNode::new(&node, async move {
             answer_all(answering, link).await;
             drop(counted);
@@ -267,6 +284,7 @@ async fn answer_all<M: Machine>(mut answering: Answering<M>, mut link: Link) {
 struct Answering<M: Machine> {
     raft: Raft<M>,
     identity: Identity,
+    door: Door,
     /// The snapshot that is arriving.
     incoming: Option<(Vote, SnapshotMeta, BytesMut)>,
 }
@@ -283,6 +301,11 @@ impl<M: Machine> Answering<M> {
             Request::Transfer(transfer) => {
                 let handed = self.raft.handle_transfer_leader(transfer).await.map_err(|_| stopped)?;
                 return Ok(Answer::Transfer(handed.is_ok()));
+            }
+            Request::Ask(asked) => {
+                let answerer = self.door.0.lock().clone();
+                let answerer = answerer.ok_or("the member is starting")?;
+                return Ok(Answer::Told(answerer.answer(envelope.from, asked).await));
             }
             Request::Piece { first, total, bytes } => return self.take_piece(first, total, &bytes).await,
         }
@@ -333,7 +356,8 @@ pub(crate) fn start_serving<M: Machine>(
     listener: Box<dyn LinkListener>,
     raft: &Arc<Raft<M>>,
     identity: Identity,
+    door: &Door,
 ) -> riverrun_env::TaskHandle {
-    let serving = serve(node.clone(), listener, Raft::clone(raft), identity);
+    let serving = serve(node.clone(), listener, Raft::clone(raft), identity, door.clone());
     node.tasks.spawn("quorum-listener", Box::pin(InNode::new(node, serving)))
 }

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::errors::{ClientWriteError, Fatal, RaftError};
-use openraft::{ChangeMembers, Config, SnapshotPolicy};
+use openraft::errors::{ClientWriteError, Fatal, LinearizableReadError, RaftError};
+use openraft::{ChangeMembers, Config, ReadPolicy, SnapshotPolicy};
 use openraft_rt::WatchReceiver as _;
-use riverrun_env::{NodeEnv, TaskHandle};
+use parking_lot::Mutex;
+use riverrun_env::{BoxFuture, NodeEnv, TaskHandle};
 use thiserror::Error;
 
 use crate::log::{LogStore, Opened, StoreError};
 use crate::machine::{Machine, Shared, StateMachine};
-use crate::net::{Connections, Identity, start_serving};
+use crate::net::{Connection, Connections, Door, Identity, NoAnswer, start_serving};
 use crate::runtime::InNode;
 use crate::types::{Command, Peer, Types, VoterId};
 use crate::wire::ENTRIES_MAX;
@@ -98,6 +99,30 @@ pub struct Progress {
     pub digest: u64,
 }
 
+/// Answers what other members ask of this one, besides the quorum's own messages.
+pub trait Answerer: Send + Sync {
+    /// The answer to what a member has asked.
+    fn answer(&self, from: VoterId, asked: Bytes) -> BoxFuture<'static, Bytes>;
+}
+
+/// Why another member has not answered.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// It was not reached: it has done nothing.
+    #[error("member {0} is not reached: {1}")]
+    NotReached(VoterId, #[source] io::Error),
+    /// The answer has not come. It may have done what was asked.
+    #[error("member {0} has not answered: {1}")]
+    NotAnswered(VoterId, #[source] io::Error),
+}
+
+impl AskError {
+    /// Whether nothing was done for certain.
+    pub fn is_certain(&self) -> bool {
+        matches!(self, Self::NotReached(..))
+    }
+}
+
 /// A member of a quorum. Clones are the same member.
 pub struct Quorum<M: Machine> {
     inner: Arc<Inner<M>>,
@@ -115,6 +140,10 @@ struct Inner<M: Machine> {
     applied: Shared<M>,
     store: LogStore,
     listening: TaskHandle,
+    door: Door,
+    /// Connections that nobody uses now, for what is asked of other members.
+    idle: Mutex<BTreeMap<VoterId, Connection>>,
+    identity: Identity,
 }
 
 impl<M: Machine> fmt::Debug for Quorum<M> {
@@ -185,8 +214,11 @@ impl<M: Machine> Quorum<M> {
         let raft = openraft::Raft::new(options.voter, config, connections, store.clone(), state).await;
         let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
         let raft = Arc::new(raft);
-        let listening = start_serving(node, listener, &raft, identity);
-        Ok(Self { inner: Arc::new(Inner { node: node.clone(), raft, applied, store, listening }) })
+        let door = Door::default();
+        let listening = start_serving(node, listener, &raft, identity, &door);
+        let (node, idle) = (node.clone(), Mutex::default());
+        let inner = Inner { node, raft, applied, store, listening, door, idle, identity };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Founds a quorum of these members. To be called on one of them, once in the life of a cluster.
@@ -229,6 +261,65 @@ impl<M: Machine> Quorum<M> {
         changed.map(drop).map_err(refused)
     }
 
+    /// Has `answerer` answer what other members ask from here on. They are refused before.
+    pub fn answer_with(&self, answerer: Arc<dyn Answerer>) {
+        *self.inner.door.0.lock() = Some(answerer);
+    }
+
+    /// Asks another member, and waits for its answer.
+    pub async fn ask(&self, to: VoterId, asked: Bytes, time: Duration) -> Result<Bytes, AskError> {
+        let inner = Arc::clone(&self.inner);
+        InNode::new(&self.inner.node, async move {
+            let idle = inner.idle.lock().remove(&to);
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => inner.connection_to(to).ok_or_else(|| {
+                    AskError::NotReached(to, io::Error::new(io::ErrorKind::NotFound, "it is no member"))
+                })?,
+            };
+            let told = connection.ask(asked, time).await;
+            inner.idle.lock().insert(to, connection);
+            told.map_err(|error| match error {
+                NoAnswer::Unreachable(error) => AskError::NotReached(to, error),
+                NoAnswer::Lost(error) => AskError::NotAnswered(to, error),
+            })
+        })
+        .await
+    }
+
+    /// Waits until a majority has confirmed that this member leads, and until it has applied whatever was accepted before.
+    pub async fn confirm_leadership(&self) -> Result<(), ProposeError> {
+        let raft = Arc::clone(&self.inner.raft);
+        let confirmed = InNode::new(&self.inner.node, async move {
+            raft.ensure_linearizable(ReadPolicy::ReadIndex).await
+        });
+        confirmed.await.map(drop).map_err(|error| match error {
+            RaftError::Fatal(fatal) => stopped(&fatal),
+            RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => {
+                ProposeError::NotLeader(forward.leader_id)
+            }
+            RaftError::APIError(_) => ProposeError::NotLeader(None),
+        })
+    }
+
+    /// Waits until this member has applied the entry of an index. None if it stops before.
+    pub async fn wait_for(&self, index: u64) -> Option<()> {
+        let raft = Arc::clone(&self.inner.raft);
+        InNode::new(&self.inner.node, async move {
+            let mut metrics = raft.metrics();
+            while metrics.borrow_watched().last_applied.is_none_or(|applied| applied.index < index) {
+                metrics.changed().await.ok()?;
+            }
+            Some(())
+        })
+        .await
+    }
+
+    /// The digest of all commands and replies up to an index, if this member has applied it lately.
+    pub fn digest_at(&self, index: u64) -> Option<u64> {
+        self.inner.applied.0.lock().digest_at(index)
+    }
+
     /// The member that leads, as far as this one knows.
     pub fn leader(&self) -> Option<VoterId> {
         self.inner.raft.metrics().borrow_watched().current_leader
@@ -259,6 +350,15 @@ impl<M: Machine> Quorum<M> {
         // It has ended either way.
         let _ = InNode::new(&self.inner.node, async move { raft.shutdown().await }).await;
         self.inner.store.close();
+    }
+}
+
+impl<M: Machine> Inner<M> {
+    fn connection_to(&self, member: VoterId) -> Option<Connection> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let peer = metrics.membership_config.membership().get_node(&member)?.clone();
+        Some(Connections { node: self.node.clone(), identity: self.identity }.connection(member, &peer))
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) enum Request {
         total: u64,
         bytes: Bytes,
     },
+    /// Something besides the quorum's own requests.
+    Ask(Bytes),
 }
 
 pub(crate) enum Answer {
@@ -48,6 +50,8 @@ pub(crate) enum Answer {
     /// More pieces are to come.
     Piece,
     Snapshot(SnapshotResponse<Types>),
+    /// The answer to an ask.
+    Told(Bytes),
     /// The request is refused, for a reason that more tries do not change.
     Refused(String),
 }
@@ -60,6 +64,8 @@ const FIRST_PIECE: u8 = 5;
 const PIECE: u8 = 6;
 const SNAPSHOT: u8 = 7;
 const REFUSED: u8 = 8;
+const ASK: u8 = 9;
+const TOLD: u8 = 10;
 
 const SUCCESS: u8 = 0;
 const PARTIAL: u8 = 1;
@@ -118,6 +124,10 @@ impl Envelope {
                 out.u64(*total);
                 out.bytes(bytes);
             }
+            Request::Ask(asked) => {
+                out.u8(ASK);
+                out.bytes(asked);
+            }
         }
         out.0.into()
     }
@@ -148,6 +158,7 @@ impl Envelope {
                     if kind == FIRST_PIECE { Some((reader.vote()?, reader.snapshot_meta()?)) } else { None };
                 Request::Piece { first, total: reader.u64()?, bytes: reader.bytes()? }
             }
+            ASK => Request::Ask(reader.bytes()?),
             _ => return Err(Malformed("a request is of no known kind")),
         };
         reader.end()?;
@@ -198,6 +209,10 @@ impl Answer {
                 out.u8(SNAPSHOT);
                 out.vote(&response.vote);
             }
+            Self::Told(told) => {
+                out.u8(TOLD);
+                out.bytes(told);
+            }
             Self::Refused(reason) => {
                 out.u8(REFUSED);
                 out.bytes(reason.as_bytes());
@@ -224,6 +239,7 @@ impl Answer {
             TRANSFER => Self::Transfer(reader.flag()?),
             PIECE => Self::Piece,
             SNAPSHOT => Self::Snapshot(SnapshotResponse::new(reader.vote()?)),
+            TOLD => Self::Told(reader.bytes()?),
             REFUSED => Self::Refused(String::from_utf8_lossy(&reader.bytes()?).into_owned()),
             _ => return Err(Malformed("an answer is of no known kind")),
         };

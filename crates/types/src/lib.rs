@@ -1,8 +1,8 @@
 //! Ids, offsets, levels and limits that every part of Riverrun shares.
 //!
 //! Owns the newtypes that keep counts, indexes, sizes and positions apart, the durability levels with the two pure
-//! rules *acked* and *visible*, the limits on input from outside, and the account of lost log lines that the log's
-//! writer and a server share. No I/O, no async.
+//! rules *acked* and *visible*, the limits on input from outside, the account of lost log lines that the log's
+//! writer and a server share, and the map that images of metadata are made of. No I/O, no async.
 //!
 //! ```
 //! use riverrun_types::{DurabilityLevel, Offset};
@@ -18,6 +18,7 @@ mod ids;
 pub mod limits;
 mod log_account;
 mod old_format;
+mod sharded_map;
 pub mod tcp;
 
 pub use durability::{Acks, DurabilityLevel, ParseDurabilityError, Watermarks, ack_offset, visible_offset};
@@ -28,3 +29,4 @@ pub use ids::{
 };
 pub use log_account::LogAccount;
 pub use old_format::old_format;
+pub use sharded_map::{ShardKey, ShardedMap};

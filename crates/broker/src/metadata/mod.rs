@@ -16,7 +16,6 @@ mod node;
 mod producer_ids;
 mod proposal;
 mod records;
-mod shards;
 mod store;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -6,10 +6,9 @@ mod topic;
 
 use std::sync::Arc;
 
-use riverrun_types::{LeaderEpoch, TopicId};
+use riverrun_types::{LeaderEpoch, ShardedMap, TopicId};
 
 pub(crate) use self::topic::Topic;
-use super::shards::ShardedMap;
 use crate::config::{GroupOverrides, TopicOverrides};
 use crate::topic_names::collision_key;
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_types::{NodeId, PartitionId, TopicId};
+use riverrun_types::{NodeId, PartitionId, ShardedMap, TopicId};
 
 use crate::cordon::Cordon;
-use crate::metadata::shards::ShardedMap;
 
 /// Upper bound of log dirs that were given up and are remembered.
 pub(crate) const GIVEN_UP_DIRS_MAX: usize = 1024;

@@ -7,12 +7,12 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use riverrun_types::TopicId;
+use crate::TopicId;
 
 const SHARDS: usize = 256;
 
 /// Says which shard a key belongs to.
-pub(crate) trait ShardKey: Ord {
+pub trait ShardKey: Ord {
     /// A number that spreads keys evenly.
     fn spread(&self) -> usize;
 }
@@ -41,28 +41,38 @@ impl ShardKey for TopicId {
 ///
 /// Invariants: a key lies only in the shard that its spread names.
 #[derive(Clone, Debug)]
-pub(crate) struct ShardedMap<K, V> {
+pub struct ShardedMap<K, V> {
     shards: Vec<Arc<BTreeMap<K, V>>>,
 }
 
+impl<K: ShardKey + Clone, V: Clone> Default for ShardedMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K: ShardKey + Clone, V: Clone> ShardedMap<K, V> {
-    pub(crate) fn new() -> Self {
+    /// A map without keys.
+    pub fn new() -> Self {
         let empty = Arc::new(BTreeMap::new());
         Self { shards: vec![empty; SHARDS] }
     }
 
-    pub(crate) fn get<Q: ShardKey + ?Sized>(&self, key: &Q) -> Option<&V>
+    /// The value of a key.
+    pub fn get<Q: ShardKey + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
     {
         self.shards[key.spread() % SHARDS].get(key)
     }
 
-    pub(crate) fn insert(&mut self, key: K, value: V) {
+    /// Sets the value of a key.
+    pub fn insert(&mut self, key: K, value: V) {
         Arc::make_mut(&mut self.shards[key.spread() % SHARDS]).insert(key, value);
     }
 
-    pub(crate) fn remove<Q: ShardKey + ?Sized>(&mut self, key: &Q) -> Option<V>
+    /// Takes a key and its value out.
+    pub fn remove<Q: ShardKey + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
@@ -70,7 +80,7 @@ impl<K: ShardKey + Clone, V: Clone> ShardedMap<K, V> {
     }
 
     /// Replaces the values for which `change` answers another. Shards without such a value stay shared.
-    pub(crate) fn update(&mut self, change: impl Fn(&V) -> Option<V>) {
+    pub fn update(&mut self, change: impl Fn(&V) -> Option<V>) {
         for shard in &mut self.shards {
             let changed: Vec<(K, V)> =
                 shard.iter().filter_map(|(key, value)| Some((key.clone(), change(value)?))).collect();
@@ -80,12 +90,23 @@ impl<K: ShardKey + Clone, V: Clone> ShardedMap<K, V> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many keys it has.
+    pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
+    /// Whether it has no key.
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.is_empty())
+    }
+
+    /// All keys with their values, in no useful order: the same in maps that have the same keys.
+    pub fn entries(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.shards.iter().flat_map(|shard| shard.iter())
+    }
+
     /// All values, in no useful order.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+    pub fn values(&self) -> impl Iterator<Item = &V> {
         self.shards.iter().flat_map(|shard| shard.values())
     }
 }

@@ -1,0 +1,134 @@
+//! Owns the decisions about topics, configs and producer ids: made, grown, deleted, set, given out.
+
+use std::sync::Arc;
+
+use riverrun_types::{NodeId, TopicId};
+
+use super::draft::{Draft, Refusal};
+use super::image::{Configs, PARTITIONS_MAX, Topic};
+use super::partition::{Partition, Replica, ReplicaSet};
+use super::placement::Placer;
+use super::records::{Record, Run};
+
+/// Partitions that are to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewPartitions {
+    /// So many, on brokers that the controller chooses.
+    Placed {
+        /// How many.
+        count: usize,
+        /// Replicas of each.
+        replicas: usize,
+    },
+    /// One for each list of brokers, the preferred leader first.
+    Assigned(Vec<Vec<NodeId>>),
+}
+
+/// A topic that is to be made. Name and configs are checked already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTopic {
+    /// Its identity, which no topic has.
+    pub id: TopicId,
+    /// Its name.
+    pub name: String,
+    /// The configs that it sets for itself.
+    pub configs: Configs,
+    /// Its partitions.
+    pub partitions: NewPartitions,
+}
+
+impl Draft<'_> {
+    /// Makes a topic. Its partitions are led by the first of their replicas that is there.
+    pub fn create_topic(&mut self, new: NewTopic) -> Result<(), Refusal> {
+        let NewTopic { id, name, configs, partitions } = new;
+        if self.image.topic(id).is_some() || self.image.topic_named(&name).is_some() {
+            return Err(Refusal::TopicExists(name));
+        }
+        let runs = self.runs(partitions)?;
+        self.record(Record::TopicCreated { id, name, configs, runs });
+        Ok(())
+    }
+
+    /// Adds partitions to a topic.
+    pub fn add_partitions(&mut self, id: TopicId, partitions: NewPartitions) -> Result<(), Refusal> {
+        self.topic(id)?;
+        let runs = self.runs(partitions)?;
+        self.record(Record::PartitionsAdded { id, runs });
+        Ok(())
+    }
+
+    /// The new partitions, equal ones behind each other as one run.
+    fn runs(&self, partitions: NewPartitions) -> Result<Vec<Run>, Refusal> {
+        let count = match &partitions {
+            NewPartitions::Placed { count, .. } => *count,
+            NewPartitions::Assigned(lists) => lists.len(),
+        };
+        if count == 0 {
+            return Err(Refusal::InvalidPartitions("there is none".to_owned()));
+        }
+        if self.image.partition_count().saturating_add(count as u64) > PARTITIONS_MAX {
+            let reason = format!("all topics have at most {PARTITIONS_MAX} together");
+            return Err(Refusal::InvalidPartitions(reason));
+        }
+        let mut placer = Placer::new(&self.image);
+        let mut runs: Vec<Run> = Vec::new();
+        for index in 0..count {
+            let replicas = match &partitions {
+                NewPartitions::Placed { replicas, .. } => placer.place(*replicas)?,
+                NewPartitions::Assigned(lists) => placer.assign(&lists[index])?,
+            };
+            let partition = self.first_of(replicas)?;
+            match runs.last_mut().filter(|run| run.partition == partition) {
+                Some(run) => run.count += 1,
+                None => runs.push(Run { count: 1, partition }),
+            }
+        }
+        Ok(runs)
+    }
+
+    fn first_of(&self, replicas: Arc<[Replica]>) -> Result<Partition, Refusal> {
+        let may_lead = |replica: &Replica| {
+            self.image.broker(replica.node).is_some_and(|broker| broker.may_lead_in(replica.dir))
+        };
+        let isr: ReplicaSet = (0..replicas.len()).filter(|place| may_lead(&replicas[*place])).collect();
+        if isr.is_empty() {
+            return Err(Refusal::InvalidReplicas("none of its brokers is there".to_owned()));
+        }
+        Ok(Partition::new(replicas, isr))
+    }
+
+    /// Deletes a topic.
+    pub fn delete_topic(&mut self, id: TopicId) -> Result<(), Refusal> {
+        self.topic(id)?;
+        self.forget(id);
+        self.record(Record::TopicDeleted { id });
+        Ok(())
+    }
+
+    /// Replaces the configs that a topic sets for itself. They are checked already.
+    pub fn set_topic_configs(&mut self, id: TopicId, configs: Configs) -> Result<(), Refusal> {
+        if *self.topic(id)?.configs != configs {
+            self.record(Record::TopicConfigsSet { id, configs });
+        }
+        Ok(())
+    }
+
+    /// Replaces the configs that a consumer group sets for itself. They are checked already.
+    pub fn set_group_configs(&mut self, group: &str, configs: Configs) {
+        let is_same = self.image.group_configs(group).map_or(configs.is_empty(), |set| *set == configs);
+        if !is_same {
+            self.record(Record::GroupConfigsSet { group: group.to_owned(), configs });
+        }
+    }
+
+    /// Reserves producer ids, and answers the first of them.
+    pub fn reserve_producer_ids(&mut self, count: u32) -> i64 {
+        let first = self.image.producer_ids_end();
+        self.record(Record::ProducerIdsReserved { end: first.saturating_add(i64::from(count)) });
+        first
+    }
+
+    pub(super) fn topic(&self, id: TopicId) -> Result<&Arc<Topic>, Refusal> {
+        self.image.topic(id).ok_or(Refusal::UnknownTopic)
+    }
+}
