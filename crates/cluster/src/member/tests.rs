@@ -58,6 +58,7 @@ enum Broken {
 /// A member and its broker.
 #[derive(Clone)]
 struct Running {
+    broker: NodeId,
     member: Member,
     life: Life,
 }
@@ -67,8 +68,10 @@ type Slot = Arc<Mutex<Option<Running>>>;
 /// What clients know.
 #[derive(Default)]
 struct Known {
-    made: BTreeMap<TopicId, String>,
-    deleted: BTreeSet<TopicId>,
+    /// Topics whose creation was acked: their names, and the version from which on they are there.
+    made: BTreeMap<TopicId, (String, u64)>,
+    /// Topics whose deletion was acked, and the version from which on they are gone.
+    deleted: BTreeMap<TopicId, u64>,
     /// Topics whose deletion was tried.
     doomed: BTreeSet<TopicId>,
     producer_ids: BTreeSet<i64>,
@@ -167,13 +170,14 @@ impl Rig {
 
     fn start(&mut self, member: usize) {
         let newcomer = self.newcomer(member);
+        let broker = newcomer.registration.node;
         let node = self.nodes[member].env();
         let (slot, known, env) = (Arc::clone(&self.slots[member]), Arc::clone(&self.known), node.clone());
         let starting = async move {
             match Member::start(&env, Self::options(member)).await {
                 Ok(member) => {
                     let life = member.begin_life(newcomer);
-                    *slot.lock() = Some(Running { member, life });
+                    *slot.lock() = Some(Running { broker, member, life });
                 }
                 Err(error) => known.lock().refused.push(error.to_string()),
             }
@@ -271,7 +275,7 @@ impl Rig {
         drop(known);
         let running = self.running();
         let mut acting: BTreeMap<PartitionId, usize> = BTreeMap::new();
-        for Running { member, life } in &running {
+        for Running { broker, member, life } in &running {
             if let Some(ended) = life.ended() {
                 eprintln!("{ended}");
                 return Err(Broken::Stopped);
@@ -289,7 +293,7 @@ impl Rig {
                 }
                 *seen = (*seen).max((epoch, version));
             }
-            for id in acted_on(&image, life) {
+            for id in acted_on(&image, *broker, life) {
                 *acting.entry(id).or_default() += 1;
             }
         }
@@ -304,11 +308,11 @@ impl Rig {
     /// Shows what every member knows, for whoever looks for the reason.
     fn show(&self) {
         eprintln!("at {:?}", self.world.now());
-        for Running { member, life } in self.running() {
+        for Running { broker, member, life } in self.running() {
             let image = member.image();
             let version = image.version();
             let (leads, now) = (member.quorum().leads(), member.asking.node.env.clock.monotonic());
-            eprintln!("version {version}, leads {leads:?}, at {now:?}: {life:?}, acts on {:?}", acted_on(&image, &life));
+            eprintln!("version {version}, leads {leads:?}, at {now:?}: {life:?}, acts on {:?}", acted_on(&image, broker, &life));
             for (node, broker) in image.brokers() {
                 let (since, changed_at) = (broker.incarnation, broker.changed_at);
                 eprintln!("  broker {} of {since}, fenced {}, changed at {changed_at}", node.0, broker.is_fenced);
@@ -343,12 +347,14 @@ impl Rig {
         let known = self.known.lock();
         for Running { member, .. } in self.running() {
             let image = member.image();
-            let is_kept = |(id, name): (&TopicId, &String)| {
-                known.doomed.contains(id) || image.topic_named(name).is_some_and(|topic| topic.id == *id)
+            let is_kept = |(id, (name, version)): (&TopicId, &(String, u64))| {
+                let is_there = || image.topic_named(name).is_some_and(|topic| topic.id == *id);
+                *version > image.version() || known.doomed.contains(id) || is_there()
             };
-            // What was made within the last moments may not have come here.
             let lost = known.made.iter().filter(|made| !is_kept(*made)).count();
-            let back = known.deleted.iter().any(|id| image.topic(*id).is_some());
+            let is_back =
+                |(id, version): (&TopicId, &u64)| *version <= image.version() && image.topic(*id).is_some();
+            let back = known.deleted.iter().any(is_back);
             if lost > 0 || back {
                 return Err(Broken::AckedLost);
             }
@@ -399,10 +405,10 @@ async fn change_once(member: &Member, known: &Mutex<Known>, random: &SimRandom, 
             if !seen {
                 known.refused.push(format!("topic {} is acked, and not to be seen", new.name));
             }
-            known.made.insert(new.id, new.name);
+            known.made.insert(new.id, (new.name, decisions.version));
         }
         (Decision::DeleteTopic(id), [Decided::Done | Decided::Refused(Refusal::UnknownTopic)]) => {
-            known.deleted.insert(id);
+            known.deleted.insert(id, decisions.version);
         }
         (Decision::ReserveProducerIds(_), [Decided::FirstId(first)]) => {
             known.same_producer_id |= !known.producer_ids.insert(*first);
@@ -426,12 +432,14 @@ fn partitions_of(image: &Image) -> Vec<(PartitionId, i32, i32)> {
 }
 
 /// The partitions that a broker acts on as their leader.
-fn acted_on(image: &Image, life: &Life) -> Vec<PartitionId> {
+fn acted_on(image: &Image, broker: NodeId, life: &Life) -> Vec<PartitionId> {
     let Some(incarnation) = life.incarnation().filter(|_| life.may_act()) else { return Vec::new() };
-    let mine = |node: NodeId| image.broker(node).is_some_and(|broker| broker.incarnation == incarnation);
+    if image.broker(broker).is_none_or(|known| known.incarnation != incarnation) {
+        return Vec::new();
+    }
     let topics = image.topics().flat_map(|topic| {
         let led = (0..).zip(topic.partitions());
-        let led = led.filter(|(_, partition)| partition.leader().is_some_and(mine));
+        let led = led.filter(|(_, partition)| partition.leader() == Some(broker));
         led.map(|(index, _)| PartitionId { topic: topic.id, index })
     });
     topics.collect()
