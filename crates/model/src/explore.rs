@@ -331,7 +331,12 @@ pub fn guided<'a>(model: &Model, milestones: &[&'a str], states_max: usize) -> R
 }
 
 /// The shortest way to a step whose text has `milestone`.
-fn nearest(model: &Model, from: &State, milestone: &str, states_max: usize) -> Option<(Vec<Step>, State)> {
+pub(crate) fn nearest(
+    model: &Model,
+    from: &State,
+    milestone: &str,
+    states_max: usize,
+) -> Option<(Vec<Step>, State)> {
     let mut seen = HashSet::from([print_of(from)]);
     let mut queue = VecDeque::from([(*from, Vec::new())]);
     let mut steps = Steps::new();
