@@ -4,8 +4,8 @@ use crate::log::Set;
 use crate::model::{Bounds, Setup};
 use crate::rules::{Level, Quorum, Rule};
 
-/// The smallest setup and bounds in which a rule is missed, and those of its trace in `testdata/`. The quorum is a majority for the
-/// rules that are about one.
+/// The smallest setup and bounds in which a rule is missed, and those of its trace in `testdata/`. The quorum is a majority for
+/// the rules that are about one.
 pub fn case(rule: Rule) -> (Setup, Bounds) {
     let base = Setup::default();
     let bounds = Bounds { values: 1, epochs: 1, messages: 1, ..Bounds::NONE };

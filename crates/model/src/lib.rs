@@ -6,8 +6,8 @@
 //! search without it finds a loss.
 //!
 //! The model knows nothing of the product's code, so that the two can be held against each other: a trace is a list of steps
-//! with a text for each, and `testdata/` keeps those that broke something. [`mirror`] lets a controller of the product decide in the
-//! place of the model's.
+//! with a text for each, and `testdata/` keeps those that broke something. [`mirror`] lets a controller of the product decide in
+//! the place of the model's.
 //!
 //! ```
 //! use riverrun_model::{Bounds, Limits, Model, Outcome, Rule, Rules, Setup, search};

@@ -94,16 +94,16 @@ pub enum Event {
         /// The partition.
         part: u8,
     },
-    /// At levels 3 and 4: the leader, which is none of the target, says that it takes nothing more and that all of the target have
-    /// its whole log. No view changes by it; [`Event::FinishReassignment`] may come from now on.
+    /// At levels 3 and 4: the leader, which is none of the target, says that it takes nothing more and that all of the target
+    /// have its whole log. No view changes by it; [`Event::FinishReassignment`] may come from now on.
     Resign {
         /// The partition.
         part: u8,
         /// Its leader.
         node: Node,
     },
-    /// An operator asks for a leader that may lack records. To be refused while there is a leader, and for a broker that is fenced
-    /// or no replica.
+    /// An operator asks for a leader that may lack records. To be refused while there is a leader, and for a broker that is
+    /// fenced or no replica.
     UncleanLeader {
         /// The partition.
         part: u8,
