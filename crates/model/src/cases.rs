@@ -28,6 +28,10 @@ pub fn case(rule: Rule) -> (Setup, Bounds) {
         Rule::CutToCommonEpoch | Rule::CutForgetsEpochs => {
             (unsynced, Bounds { values: 2, epochs: 4, fences: 3, ..bounds })
         }
+        Rule::OwnEpochStays => (
+            Setup { replicas: Set::of(&[0, 1]), ..base },
+            Bounds { messages: 2, slots: 2, crashes: 1, ..bounds },
+        ),
         Rule::CutIsReplayed => (base, Bounds { values: 2, epochs: 2, fences: 1, power_cuts: 1, ..bounds }),
         Rule::EpochOfImage => (base, Bounds { values: 2, epochs: 2, fences: 1, ..bounds }),
         Rule::Incarnation => (unsynced, Bounds { changes: 2, power_cuts: 1, epochs: 2, ..bounds }),

@@ -28,6 +28,7 @@
 )]
 
 mod cases;
+mod choice;
 mod controller;
 mod explore;
 mod failures;

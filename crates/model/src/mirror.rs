@@ -12,7 +12,6 @@
 //! Versions are held against each other by their changes, not as numbers. A leader's request names the controller's version of
 //! the state that the leader knows.
 
-mod choice;
 mod driver;
 
 pub use driver::{drive, drive_scenario, drive_trace};

@@ -99,6 +99,7 @@ needed! {
     new_life_new_epoch_is_needed: NewLifeNewEpoch,
     cut_by_epoch_is_needed: CutByEpoch,
     cut_to_common_epoch_is_needed: CutToCommonEpoch,
+    own_epoch_stays_is_needed: OwnEpochStays,
     cut_forgets_epochs_is_needed: CutForgetsEpochs,
     cut_is_replayed_is_needed: CutIsReplayed,
     epoch_of_image_is_needed: EpochOfImage,
