@@ -323,7 +323,9 @@ fn unclean_leader(model: &Model, state: &State, part: u8, steps: &mut Steps) {
         let mut next = *state;
         next.spent.unclean += 1;
         let partition = &mut next.parts[usize::from(part)];
-        let log = partition.replicas[usize::from(node)].log;
+        let replica = &partition.replicas[usize::from(node)];
+        // At level 1 a record counts once it is synced: what is not goes with a power cut.
+        let log = if model.setup.level.followers_sync() { replica.disk } else { replica.log };
         partition.seen = partition.seen.cut(partition.seen.common(&log));
         partition.acked_alone = partition.acked_alone.cut(partition.acked_alone.common(&log));
         let view = &mut partition.meta.view;

@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::choice;
 use crate::invariants::{self, Invariant};
 use crate::model::{Model, Step, Steps};
 use crate::state::State;
@@ -274,7 +275,8 @@ fn trace(model: &Model, seen: &Seen, print: Print) -> Vec<Step> {
     trace
 }
 
-/// Goes one random way of up to `steps_max` steps; the same seed goes the same way.
+/// Goes one random way of up to `steps_max` steps; the same seed goes the same way. Kinds of steps are drawn by weight, so that
+/// failures come between records and not before them.
 pub fn walk(model: &Model, seed: u64, steps_max: usize) -> Walked {
     let mut random = Random(seed);
     let mut state = model.first();
@@ -282,10 +284,8 @@ pub fn walk(model: &Model, seed: u64, steps_max: usize) -> Walked {
     let mut steps = Steps::new();
     for _ in 0..steps_max {
         model.steps(&state, &mut steps);
-        if steps.is_empty() {
-            break;
-        }
-        let (step, after) = steps[random.below(steps.len())];
+        let Some(place) = choice::draw(&steps, &[], &mut |bound| random.below(bound)) else { break };
+        let (step, after) = steps[place];
         trace.push(step);
         state = after;
         if let Some(invariant) = invariants::broken(model, &state) {
@@ -331,7 +331,12 @@ pub fn guided<'a>(model: &Model, milestones: &[&'a str], states_max: usize) -> R
 }
 
 /// The shortest way to a step whose text has `milestone`.
-fn nearest(model: &Model, from: &State, milestone: &str, states_max: usize) -> Option<(Vec<Step>, State)> {
+pub(crate) fn nearest(
+    model: &Model,
+    from: &State,
+    milestone: &str,
+    states_max: usize,
+) -> Option<(Vec<Step>, State)> {
     let mut seen = HashSet::from([print_of(from)]);
     let mut queue = VecDeque::from([(*from, Vec::new())]);
     let mut steps = Steps::new();

@@ -1,6 +1,6 @@
 //! Owns what a replica does whoever leads: learn of metadata, sync, take frames, cut, ack.
 
-use crate::log::{Epochs, Node};
+use crate::log::{Epoch, Epochs, Node};
 use crate::model::{Kind, Model, Step, Steps};
 use crate::rules::{Rule, Rules};
 use crate::state::{Mark, Message, Replica, State};
@@ -85,7 +85,7 @@ pub(crate) fn take_frame(model: &Model, state: &mut State, message: &Message) ->
     }
     let before = *replica;
     if replica.joined != epoch {
-        let end = cut_point(rules, replica, log_end, &epochs);
+        let end = cut_point(rules, replica, epoch, log_end, &epochs);
         cut(rules, replica, end);
         replica.joined = epoch;
     }
@@ -96,8 +96,8 @@ pub(crate) fn take_frame(model: &Model, state: &mut State, message: &Message) ->
     *replica != before
 }
 
-/// The offset at which a replica's log and the leader's part.
-fn cut_point(rules: Rules, replica: &Replica, log_end: u8, epochs: &Epochs) -> u8 {
+/// The offset at which a replica's log and that of the leader of `epoch` part.
+fn cut_point(rules: Rules, replica: &Replica, epoch: Epoch, log_end: u8, epochs: &Epochs) -> u8 {
     let end = replica.log.len();
     if !rules.has(Rule::CutByEpoch) {
         return replica.hw.min(end);
@@ -108,7 +108,13 @@ fn cut_point(rules: Rules, replica: &Replica, log_end: u8, epochs: &Epochs) -> u
         return asked.map_or(0, |epoch| epochs.end_of(epoch, log_end)).min(end);
     }
     let common = replica.epochs.descending().find(|epoch| epochs.start_of(*epoch).is_some());
-    common.map_or(0, |epoch| replica.epochs.end_of(epoch, end).min(epochs.end_of(epoch, log_end)))
+    let Some(common) = common else { return 0 };
+    let own = replica.epochs.end_of(common, end);
+    if common == epoch && rules.has(Rule::OwnEpochStays) {
+        own
+    } else {
+        own.min(epochs.end_of(common, log_end))
+    }
 }
 
 /// Cuts a replica's log, its epochs and, durably, its disk.

@@ -6,7 +6,8 @@
 //! search without it finds a loss.
 //!
 //! The model knows nothing of the product's code, so that the two can be held against each other: a trace is a list of steps
-//! with a text for each, and `testdata/` keeps those that broke something.
+//! with a text for each, and `testdata/` keeps those that broke something. [`mirror`] lets a controller of the product decide in
+//! the place of the model's.
 //!
 //! ```
 //! use riverrun_model::{Bounds, Limits, Model, Outcome, Rule, Rules, Setup, search};
@@ -26,6 +27,8 @@
     reason = "everything is a byte: counts are bounded by `Model::new`, and a log of nine bytes is passed as one of five hundred would be"
 )]
 
+mod cases;
+mod choice;
 mod controller;
 mod explore;
 mod failures;
@@ -33,10 +36,12 @@ mod follower;
 mod invariants;
 mod leader;
 mod log;
+pub mod mirror;
 mod model;
 mod rules;
 mod state;
 
+pub use cases::case;
 pub use explore::{Limits, Outcome, Walked, guided, replay, search, walk};
 pub use invariants::Invariant;
 pub use log::{Epoch, Node, Set};

@@ -17,20 +17,21 @@ pub type Node = u8;
 /// A leader epoch; the first leader of a partition has 1.
 pub type Epoch = u8;
 
-/// A set of nodes.
+/// A set of nodes, of those that a model has: 0, 1 and 2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Set(u8);
 
 impl Set {
     /// The empty set.
-    pub(crate) const EMPTY: Self = Self(0);
+    pub const EMPTY: Self = Self(0);
 
     /// The set of these nodes.
     pub fn of(nodes: &[Node]) -> Self {
-        nodes.iter().fold(Self::EMPTY, |set, node| set.with(*node))
+        nodes.iter().copied().collect()
     }
 
-    pub(crate) fn has(self, node: Node) -> bool {
+    /// Whether a node is one of them.
+    pub fn has(self, node: Node) -> bool {
         self.0 & (1 << node) != 0
     }
 
@@ -58,16 +59,25 @@ impl Set {
         self.minus(other).is_empty()
     }
 
-    pub(crate) fn is_empty(self) -> bool {
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    pub(crate) fn len(self) -> usize {
+    /// How many it has.
+    pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    pub(crate) fn iter(self) -> impl Iterator<Item = Node> {
+    /// The nodes, ascending.
+    pub fn iter(self) -> impl Iterator<Item = Node> {
         nodes().filter(move |node| self.has(*node))
+    }
+}
+
+impl FromIterator<Node> for Set {
+    fn from_iter<I: IntoIterator<Item = Node>>(nodes: I) -> Self {
+        nodes.into_iter().fold(Self::EMPTY, Self::with)
     }
 }
 

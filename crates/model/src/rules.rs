@@ -97,6 +97,9 @@ rules! {
     CutByEpoch = "cut-by-epoch",
     /// The cut looks for an epoch that both know, however many lie between (KIP-279).
     CutToCommonEpoch = "cut-to-common-epoch",
+    /// A frame cuts nothing of its own epoch. What a follower has of it came from the same leader, and a frame that comes late,
+    /// to a new life, knows of less.
+    OwnEpochStays = "own-epoch-stays",
     /// A cut takes the epochs that begin behind it out of the cache (KAFKA-10706).
     CutForgetsEpochs = "cut-forgets-epochs",
     /// A cut is in the journal before what follows it: in a replay the order decides, not the offset.
