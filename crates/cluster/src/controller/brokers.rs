@@ -6,6 +6,8 @@ use super::draft::{Draft, Refusal};
 use super::image::{Broker, Image};
 use super::partition::{DirSlot, Partition, Replica};
 use super::placement::Placer;
+#[cfg(test)]
+use super::planted::{self, Planted};
 use super::records::{LogDir, Record, Registration};
 
 /// A broker that asks to be part of the cluster.
@@ -57,6 +59,8 @@ impl Draft<'_> {
             if is_heard && !before.is_fenced && before.registration.directory != registration.directory {
                 return Err(Refusal::DuplicateBroker(node));
             }
+            #[cfg(test)]
+            let before = &Broker { is_fenced: planted::is(Planted::NewLifeSameEpoch), ..before.clone() };
             self.end_session(node, before);
             registration.dirs = merged(&self.image, before, registration.dirs)?;
         }

@@ -10,6 +10,8 @@ use riverrun_types::{NodeId, PartitionId, ShardedMap, TopicId};
 
 use super::load::Loads;
 use super::partition::Partition;
+#[cfg(test)]
+use super::planted::{self, Planted};
 use super::records::{Changed, Record, Registration, Run};
 
 /// Configs by name.
@@ -41,6 +43,10 @@ impl Broker {
     /// Whether it may lead a partition in this log dir.
     pub(crate) fn may_lead_in(&self, dir: super::DirSlot) -> bool {
         let is_online = || self.registration.dirs.get(usize::from(dir.0)).is_some_and(|dir| dir.is_online());
+        #[cfg(test)]
+        if planted::is(Planted::FencedElected) {
+            return is_online();
+        }
         !self.is_fenced && !self.is_stopping && is_online()
     }
 }
@@ -371,8 +377,16 @@ impl Image {
         let features = self.features.iter();
         let features = features.map(|(name, level)| Record::FeatureSet { name: name.clone(), level: *level });
         let ids = Record::ProducerIdsReserved { end: self.producer_ids_end };
-        let versions =
-            Record::VersionsRestored { version: self.version, features_epoch: self.features_epoch };
+        let (version, features_epoch) = (self.version, self.features_epoch);
+        #[cfg(test)]
+        let (ids, version) = match () {
+            () if planted::is(Planted::SnapshotLacksProducerIds) => {
+                (Record::ProducerIdsReserved { end: 0 }, version)
+            }
+            () if planted::is(Planted::SnapshotLacksVersion) => (ids, 0),
+            () => (ids, version),
+        };
+        let versions = Record::VersionsRestored { version, features_epoch };
         brokers.chain(topics).chain(groups).chain(features).chain([ids, versions])
     }
 }

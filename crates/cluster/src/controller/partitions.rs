@@ -6,6 +6,8 @@ use riverrun_types::{LeaderEpoch, NodeId, PartitionId};
 use super::draft::{Draft, Refusal, Rules};
 use super::partition::{Partition, REPLICAS_MAX, Replica, ReplicaSet};
 use super::placement::Placer;
+#[cfg(test)]
+use super::planted::{self, Planted};
 
 /// A change of a partition's in-sync set that its leader asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +34,17 @@ impl Draft<'_> {
         if partition.leader_epoch != asked.leader_epoch {
             return Err(Refusal::StaleLeaderEpoch);
         }
-        if partition.version != asked.version {
+        let is_current = partition.version == asked.version;
+        #[cfg(test)]
+        let is_current = is_current || planted::is(Planted::VersionNotChecked);
+        if !is_current {
             return Err(Refusal::StaleVersion);
         }
         let Some(isr) = self.eligible(partition, &asked.isr) else {
+            #[cfg(test)]
+            if planted::is(Planted::RefusalKeepsVersion) {
+                return Err(Refusal::Ineligible);
+            }
             self.change(asked.id, |_, _, _| {});
             return Err(Refusal::Ineligible);
         };
@@ -54,7 +63,13 @@ impl Draft<'_> {
             }
             let broker = self.image.broker(*node)?;
             let is_able = broker.may_lead_in(partition.replicas[place].dir);
-            (is_able && broker.incarnation == *incarnation).then_some(())
+            let is_of_this_life = broker.incarnation == *incarnation;
+            #[cfg(test)]
+            let (is_able, is_of_this_life) = (
+                is_able || planted::is(Planted::FencedJoins),
+                is_of_this_life || planted::is(Planted::IncarnationNotChecked),
+            );
+            (is_able && is_of_this_life).then_some(())
         };
         (has_leader && members.iter().all(|member| may_join(member).is_some())).then_some(isr)
     }
@@ -95,7 +110,13 @@ impl Draft<'_> {
     pub fn finish_reassignment(&mut self, id: PartitionId, has_resigned: bool) -> Result<(), Refusal> {
         let (partition, rules) = self.partition_and_rules(id)?;
         let target = partition.target();
-        if !partition.is_reassigned() || !target.within(partition.roles.isr) {
+        let is_in_sync = target.within(partition.roles.isr);
+        #[cfg(test)]
+        let (is_in_sync, has_resigned) = (
+            is_in_sync || planted::is(Planted::ReassignmentEndsEarly),
+            has_resigned || planted::is(Planted::NobodyResigns),
+        );
+        if !partition.is_reassigned() || !is_in_sync {
             return Err(Refusal::NoReassignment);
         }
         let leaves = partition.roles.leader.is_some_and(|leader| !target.has(usize::from(leader)));

@@ -19,6 +19,8 @@ use riverrun_types::{LeaderEpoch, NodeId, TopicId};
 
 use super::image::Configs;
 use super::partition::{DirSlot, Partition, REPLICAS_MAX, Replica, ReplicaSet, Roles};
+#[cfg(test)]
+use super::planted::{self, Planted};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// Version of the encoding of commands.
@@ -116,6 +118,10 @@ impl Change {
             partition.replicas = Arc::clone(replicas);
         }
         partition.roles = self.roles;
+        #[cfg(test)]
+        if planted::is(Planted::VersionStandsStill) && self.has_new_epoch {
+            partition.version -= 1;
+        }
         partition.version = partition.version.saturating_add(1);
         let step = i32::from(self.has_new_epoch);
         partition.leader_epoch = LeaderEpoch(partition.leader_epoch.0.saturating_add(step));

@@ -14,6 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::asks::{Alive, Ask, Heartbeat, Told};
 use super::timer::or_after;
+#[cfg(test)]
+use crate::controller::planted::{self, Planted};
 use crate::controller::{Controller, Decided, Draft, Image, Outcome, Policy, Sessions};
 use crate::quorum::{ProposeError, Quorum};
 
@@ -88,6 +90,8 @@ impl Lead {
             _ => {
                 self.quorum.confirm_leadership().await.ok()?;
                 let now = self.node.env.clock.monotonic();
+                #[cfg(test)]
+                let now = if planted::is(Planted::SessionsFromZero) { Duration::ZERO } else { now };
                 Some(Term { number, sessions: Sessions::new(self.session, now), looked: now })
             }
         }
@@ -101,6 +105,14 @@ impl Lead {
             let plan = Plan::make(&image, &*self.policy, &mut term.sessions, &waiting, now, |beat| {
                 self.quorum.digest_at(beat.applied).is_some_and(|digest| digest != beat.digest)
             });
+            #[cfg(test)]
+            if planted::is(Planted::AnsweredEarly) {
+                for (asked, told) in waiting.into_iter().zip(plan.answers) {
+                    let _ = asked.answer.send(told.at(image.version()));
+                }
+                let _ = self.agree(&image, plan.command).await;
+                return;
+            }
             match self.agree(&image, plan.command).await {
                 Agreed::Holds(version) => {
                     let version = version.unwrap_or(image.version());
@@ -215,7 +227,10 @@ impl Plan {
         }
         for beat in &beats {
             let caught_up = image.broker(beat.node).is_some_and(|broker| {
-                broker.is_fenced && !broker.is_stopping && broker.changed_at <= beat.applied
+                let knows = broker.changed_at <= beat.applied;
+                #[cfg(test)]
+                let knows = knows || planted::is(Planted::UnfencedUnaware);
+                broker.is_fenced && !broker.is_stopping && knows
             });
             if caught_up {
                 // An older life stays as it is.

@@ -13,6 +13,8 @@ use riverrun_types::NodeId;
 
 use super::Asking;
 use super::asks::{Alive, Ask, Heartbeat, Told};
+#[cfg(test)]
+use crate::controller::planted::{self, Planted};
 use crate::controller::{Decided, Decision, Newcomer, Refusal, lease};
 
 /// Why a life of a broker has ended.
@@ -112,6 +114,8 @@ impl Living {
                     return self.life.end(why);
                 }
                 let until = sent + lease(self.times.session);
+                #[cfg(test)]
+                let until = if planted::is(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
                 self.life.view.lock().lease_until = (!alive.is_fenced).then_some(until);
             }
             self.asking.node.tasks.sleep(self.times.heartbeat).await;

@@ -15,6 +15,7 @@ use riverrun_env::sim::{SimNode, SimRandom, World};
 use riverrun_types::{DurabilityLevel, NodeId, PartitionId, TopicId};
 
 use super::*;
+use crate::controller::planted::{Planted, plant};
 use crate::controller::{Configs, LogDir, NewPartitions, NewTopic, Refusal, Registration};
 use crate::machine::Machine as _;
 use crate::types::Peer;
@@ -47,6 +48,10 @@ enum Broken {
     TwoActing,
     /// A topic whose creation was acked is gone, or has another id; or one whose deletion was acked is back.
     AckedLost,
+    /// Two lives act as leaders of a partition in one epoch.
+    EpochReused,
+    /// A partition is led by a broker that is fenced.
+    FencedLeads,
     /// Two askers were given the same producer id.
     SameProducerId,
     /// All is well again, and a broker stays fenced, a partition has no leader, or nothing can be changed.
@@ -90,6 +95,8 @@ struct Rig {
     random: Arc<SimRandom>,
     images: BTreeMap<u64, u64>,
     epochs: BTreeMap<PartitionId, (i32, i32)>,
+    /// The life that acted as the leader of a partition in an epoch.
+    actors: BTreeMap<(PartitionId, i32), (NodeId, u64)>,
     acting: usize,
 }
 
@@ -121,6 +128,7 @@ impl Rig {
             random: Arc::new(SimRandom::new(seed ^ 0xfa17)),
             images: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            actors: BTreeMap::new(),
             acting: 0,
         };
         for member in 0..MEMBERS {
@@ -293,8 +301,16 @@ impl Rig {
                 }
                 *seen = (*seen).max((epoch, version));
             }
+            if !leaders_are_unfenced(&image) {
+                return Err(Broken::FencedLeads);
+            }
             for id in acted_on(&image, *broker, life) {
                 *acting.entry(id).or_default() += 1;
+                let epoch = image.partition(id).map_or(-1, |partition| partition.leader_epoch.0);
+                let actor = (*broker, life.incarnation().unwrap_or(0));
+                if *self.actors.entry((id, epoch)).or_insert(actor) != actor {
+                    return Err(Broken::EpochReused);
+                }
             }
         }
         self.acting += acting.len();
@@ -453,6 +469,12 @@ fn has_leaders(image: &Image) -> bool {
     })
 }
 
+fn leaders_are_unfenced(image: &Image) -> bool {
+    let is_unfenced = |node: NodeId| image.broker(node).is_some_and(|broker| !broker.is_fenced);
+    let mut partitions = image.topics().flat_map(|topic| topic.partitions());
+    partitions.all(|partition| partition.leader().is_none_or(is_unfenced))
+}
+
 fn seeds(count: u64) -> Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first = number("RIVERRUN_CLUSTER_SEED").unwrap_or(1);
@@ -499,4 +521,34 @@ fn the_same_seed_goes_the_same_way() {
     };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3).0, run(4).0);
+}
+
+/// The first seed that finds a planted bug.
+fn found(bug: Planted, seeds: Range<u64>) -> Option<(u64, Broken)> {
+    plant(bug);
+    let found = seeds.into_iter().find_map(|seed| {
+        let broken = std::panic::catch_unwind(|| Rig::new(seed).run(30).err());
+        broken.unwrap_or(Some(Broken::Stopped)).map(|broken| (seed, broken))
+    });
+    plant(Planted::None);
+    found
+}
+
+#[test]
+fn planted_bugs_are_found_by_the_promise_that_they_break() {
+    for (bug, promise) in [
+        (Planted::NewLifeSameEpoch, Broken::EpochReused),
+        (Planted::FencedElected, Broken::FencedLeads),
+        (Planted::VersionStandsStill, Broken::EpochBack),
+        (Planted::LeaseTooLong, Broken::TwoActing),
+        (Planted::SessionsFromZero, Broken::TwoActing),
+        (Planted::UnfencedUnaware, Broken::TwoActing),
+        (Planted::AnsweredEarly, Broken::AckedLost),
+        (Planted::SnapshotLacksProducerIds, Broken::Images),
+        (Planted::SnapshotLacksVersion, Broken::Images),
+        (Planted::BaseNotCompared, Broken::Images),
+    ] {
+        let found = found(bug, 1..60);
+        println!("{bug:?}: {found:?}, for {promise:?}");
+    }
 }
