@@ -24,5 +24,8 @@ mod wire;
 pub use log::StoreError;
 pub use machine::Machine;
 pub use member::{DecideError, Decisions, Life, LifeEnded, Member, MemberOptions};
-pub use quorum::{Accepted, Answerer, AskError, COMMAND_BYTES_MAX, Progress, ProposeError, Quorum, QuorumOptions, StartError};
+pub use quorum::{
+    Accepted, Answerer, AskError, COMMAND_BYTES_MAX, Progress, ProposeError, Quorum, QuorumOptions,
+    StartError,
+};
 pub use types::{Peer, VoterId};

@@ -290,9 +290,11 @@ impl<M: Machine> Quorum<M> {
     /// Waits until a majority has confirmed that this member leads, and until it has applied whatever was accepted before.
     pub async fn confirm_leadership(&self) -> Result<(), ProposeError> {
         let raft = Arc::clone(&self.inner.raft);
-        let confirmed = InNode::new(&self.inner.node, async move {
-            raft.ensure_linearizable(ReadPolicy::ReadIndex).await
-        });
+        let confirmed =
+            InNode::new(
+                &self.inner.node,
+                async move { raft.ensure_linearizable(ReadPolicy::ReadIndex).await },
+            );
         confirmed.await.map(drop).map_err(|error| match error {
             RaftError::Fatal(fatal) => stopped(&fatal),
             RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => {

@@ -33,12 +33,11 @@ enum Ending {
 impl Ending {
     /// Whether replicas of this level may lack what they had appended.
     fn may_lack(self, level: DurabilityLevel) -> bool {
-        match (self, level) {
-            (Self::Clean, _) | (_, DurabilityLevel::SyncSync) => false,
-            // Followers' records wait in memory for the journal.
-            (Self::Killed, DurabilityLevel::AsyncSync) => true,
-            (Self::Killed, _) => false,
-            (Self::PowerCut, _) => true,
+        match self {
+            Self::Clean => false,
+            // At level 3 followers' records wait in memory for the journal.
+            Self::Killed => level == DurabilityLevel::AsyncSync,
+            Self::PowerCut => level != DurabilityLevel::SyncSync,
         }
     }
 }

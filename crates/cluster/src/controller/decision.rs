@@ -134,7 +134,7 @@ impl Draft<'_> {
             Decision::Unregister(node) => self.unregister(node),
             Decision::SetFeature { feature, level } => self.set_feature(&feature, level),
             Decision::CreateTopic(new) => self.create_topic(new),
-            Decision::AddPartitions { id, partitions } => self.add_partitions(id, partitions),
+            Decision::AddPartitions { id, partitions } => self.add_partitions(id, &partitions),
             Decision::DeleteTopic(id) => self.delete_topic(id),
             Decision::SetTopicConfigs { id, configs } => self.set_topic_configs(id, configs),
             Decision::SetGroupConfigs { group, configs } => {
@@ -347,7 +347,9 @@ impl Writer {
                 self.i32(node.0);
                 self.u64(*replicas);
             }
-            Refusal::TopicExists(text) | Refusal::InvalidReplicas(text) | Refusal::InvalidPartitions(text) => {
+            Refusal::TopicExists(text)
+            | Refusal::InvalidReplicas(text)
+            | Refusal::InvalidPartitions(text) => {
                 self.text(text);
             }
             Refusal::NotEnoughBrokers { asked, there } => {
@@ -431,9 +433,7 @@ impl Reader<'_> {
                 Decision::AddPartitions { id: self.topic_id()?, partitions: self.new_partitions()? }
             }
             DELETE_TOPIC => Decision::DeleteTopic(self.topic_id()?),
-            SET_TOPIC_CONFIGS => {
-                Decision::SetTopicConfigs { id: self.topic_id()?, configs: self.configs()? }
-            }
+            SET_TOPIC_CONFIGS => Decision::SetTopicConfigs { id: self.topic_id()?, configs: self.configs()? },
             SET_GROUP_CONFIGS => Decision::SetGroupConfigs { group: self.text()?, configs: self.configs()? },
             RESERVE_PRODUCER_IDS => Decision::ReserveProducerIds(self.u32()?),
             CHANGE_ISR => {
@@ -470,9 +470,7 @@ impl Reader<'_> {
     fn refusal(&mut self) -> Result<Refusal, Malformed> {
         Ok(match self.u8()? {
             1 => Refusal::UnknownBroker(self.node()?),
-            2 => {
-                Refusal::StaleIncarnation { node: self.node()?, told: self.u64()?, current: self.u64()? }
-            }
+            2 => Refusal::StaleIncarnation { node: self.node()?, told: self.u64()?, current: self.u64()? },
             3 => Refusal::DuplicateBroker(self.node()?),
             4 => Refusal::FeatureNotSupported { feature: self.text()?, level: self.u16()? },
             5 => Refusal::BrokerInUse(self.node()?),

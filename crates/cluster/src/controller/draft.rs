@@ -157,7 +157,8 @@ impl<'a> Draft<'a> {
                 None => changes.push(Changed { first: id.index, count: 1, change }),
             }
         }
-        self.records.extend(changes.into_iter().map(|(id, changes)| Record::PartitionsChanged { id, changes }));
+        self.records
+            .extend(changes.into_iter().map(|(id, changes)| Record::PartitionsChanged { id, changes }));
         ChangeCommand { base: self.base, records: self.records }
     }
 

@@ -12,7 +12,7 @@ use super::load::Loads;
 use super::partition::Partition;
 #[cfg(test)]
 use super::planted::{self, Planted};
-use super::records::{Changed, Record, Registration, Run};
+use super::records::{Changed, LogDir, Record, Registration, Run};
 
 /// Configs by name.
 pub type Configs = BTreeMap<String, String>;
@@ -42,7 +42,7 @@ pub struct Broker {
 impl Broker {
     /// Whether it may lead a partition in this log dir.
     pub(crate) fn may_lead_in(&self, dir: super::DirSlot) -> bool {
-        let is_online = || self.registration.dirs.get(usize::from(dir.0)).is_some_and(|dir| dir.is_online());
+        let is_online = || self.registration.dirs.get(usize::from(dir.0)).is_some_and(LogDir::is_online);
         #[cfg(test)]
         if planted::is(Planted::FencedElected) {
             return is_online();
@@ -215,14 +215,13 @@ impl Image {
     pub(crate) fn apply(&mut self, index: u64, record: Record) -> Result<(), String> {
         match record {
             Record::BrokerRegistered(registration) => {
-                let broker =
-                    Broker {
-                        registration,
-                        incarnation: index,
-                        is_fenced: true,
-                        is_stopping: false,
-                        changed_at: index,
-                    };
+                let broker = Broker {
+                    registration,
+                    incarnation: index,
+                    is_fenced: true,
+                    is_stopping: false,
+                    changed_at: index,
+                };
                 self.put_broker(broker);
             }
             Record::BrokerChanged { node, is_fenced, is_stopping } => {
@@ -238,7 +237,9 @@ impl Image {
                 let broker = Broker { registration, incarnation, is_fenced, is_stopping, changed_at };
                 self.put_broker(broker);
             }
-            Record::TopicCreated { id, name, configs, runs } => self.create_topic(id, &name, configs, runs)?,
+            Record::TopicCreated { id, name, configs, runs } => {
+                self.create_topic(id, &name, configs, runs)?;
+            }
             Record::PartitionsAdded { id, runs } => self.add_partitions(id, runs)?,
             Record::PartitionsChanged { id, changes } => self.change_partitions(id, &changes)?,
             Record::TopicDeleted { id } => self.delete_topic(id)?,
@@ -255,7 +256,11 @@ impl Image {
             Record::ProducerIdsReserved { end } => self.producer_ids_end = self.producer_ids_end.max(end),
             Record::FeatureSet { name, level } => {
                 let features = Arc::make_mut(&mut self.features);
-                if level == 0 { features.remove(&name) } else { features.insert(name, level) };
+                if level == 0 {
+                    features.remove(&name)
+                } else {
+                    features.insert(name, level)
+                };
                 self.features_epoch = index;
             }
             Record::VersionsRestored { version, features_epoch } => {
@@ -274,7 +279,13 @@ impl Image {
         Arc::make_mut(&mut self.brokers).insert(broker.registration.node, Arc::new(broker));
     }
 
-    fn create_topic(&mut self, id: TopicId, name: &str, configs: Configs, runs: Vec<Run>) -> Result<(), String> {
+    fn create_topic(
+        &mut self,
+        id: TopicId,
+        name: &str,
+        configs: Configs,
+        runs: Vec<Run>,
+    ) -> Result<(), String> {
         if self.topic(id).is_some() || self.by_name.get(name).is_some() {
             return Err(format!("topic {name} is made twice"));
         }
@@ -315,10 +326,10 @@ impl Image {
     fn change_partitions(&mut self, id: TopicId, changes: &[Changed]) -> Result<(), String> {
         // The topic leaves the map meanwhile, so that nobody shares it and its chunks are copied once.
         let mut topic = self.by_id.remove(&id).ok_or_else(|| format!("there is no topic {id}"))?;
-        let changed = Arc::make_mut(&mut topic);
+        let own = Arc::make_mut(&mut topic);
         for Changed { first, count, change } in changes {
             for index in (usize::try_from(*first).unwrap_or(usize::MAX)..).take(*count as usize) {
-                let partition = changed.partition_mut(index);
+                let partition = own.partition_mut(index);
                 let partition = partition.ok_or_else(|| format!("topic {id} has no partition {index}"))?;
                 self.loads.add(partition, -1);
                 change.apply_to(partition);
@@ -360,14 +371,24 @@ impl Image {
         let brokers = self.brokers.values().map(|broker| Record::BrokerRestored {
             registration: broker.registration.clone(),
             incarnation: broker.incarnation,
+            #[cfg(not(test))]
             is_fenced: broker.is_fenced,
+            #[cfg(test)]
+            is_fenced: broker.is_fenced && !planted::is(Planted::SnapshotUnfences),
             is_stopping: broker.is_stopping,
             changed_at: broker.changed_at,
         });
         let topics = self.by_id.values().map(|topic| Record::TopicCreated {
             id: topic.id,
             name: topic.name.to_string(),
+            #[cfg(not(test))]
             configs: Configs::clone(&topic.configs),
+            #[cfg(test)]
+            configs: if planted::is(Planted::SnapshotLacksConfigs) {
+                Configs::new()
+            } else {
+                Configs::clone(&topic.configs)
+            },
             runs: topic.runs(),
         });
         let groups = self.groups.entries().map(|(group, configs)| Record::GroupConfigsSet {
@@ -379,13 +400,7 @@ impl Image {
         let ids = Record::ProducerIdsReserved { end: self.producer_ids_end };
         let (version, features_epoch) = (self.version, self.features_epoch);
         #[cfg(test)]
-        let (ids, version) = match () {
-            () if planted::is(Planted::SnapshotLacksProducerIds) => {
-                (Record::ProducerIdsReserved { end: 0 }, version)
-            }
-            () if planted::is(Planted::SnapshotLacksVersion) => (ids, 0),
-            () => (ids, version),
-        };
+        let version = if planted::is(Planted::SnapshotLacksVersion) { 0 } else { version };
         let versions = Record::VersionsRestored { version, features_epoch };
         brokers.chain(topics).chain(groups).chain(features).chain([ids, versions])
     }

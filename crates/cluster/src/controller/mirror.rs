@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use riverrun_model::mirror::{
-    BrokerView, CONTROLLER_RULES, Controller as Deciding, Driven, Event, Events, Mismatch,
-    PartitionView, drive, drive_trace,
+    BrokerView, CONTROLLER_RULES, Controller as Deciding, Driven, Event, Events, Mismatch, PartitionView,
+    drive, drive_trace,
 };
 use riverrun_model::{Bounds, Level, Model, Node, Quorum, Rule, Rules, Set, Setup, case};
 use riverrun_types::{DurabilityLevel, LeaderEpoch, NodeId, PartitionId, TopicId};
@@ -155,8 +155,7 @@ impl Deciding for Mirror {
                 self.decide(|draft| draft.reassign(id_of(part), &target)).expect("begun");
             }
             Event::FinishReassignment { part } => {
-                let has_resigned =
-                    self.resigned.get(&part) == Some(&self.partition_of(part).leader_epoch);
+                let has_resigned = self.resigned.get(&part) == Some(&self.partition_of(part).leader_epoch);
                 let _ = self.decide(|draft| draft.finish_reassignment(id_of(part), has_resigned));
             }
             Event::Resign { part, node: _ } => {

@@ -78,12 +78,12 @@ impl Draft<'_> {
     /// way is given up for it.
     pub fn reassign(&mut self, id: PartitionId, nodes: &[NodeId]) -> Result<(), Refusal> {
         let mut placer = Placer::new(&self.image);
-        let placed = placer.assign(nodes)?;
+        let named = placer.assign(nodes)?;
         let partition = self.partition(id)?;
         let kept = |replica: &Replica| {
             partition.place_of(replica.node).map_or(*replica, |place| partition.replicas[place])
         };
-        let target: Vec<_> = placed.iter().map(kept).collect();
+        let target: Vec<_> = named.iter().map(kept).collect();
         if target.len() + partition.replicas.len() > REPLICAS_MAX {
             let reason = format!("old and new replicas are more than {REPLICAS_MAX}");
             return Err(Refusal::InvalidReplicas(reason));
@@ -154,8 +154,7 @@ impl Draft<'_> {
             self.change(id, |partition, rules, may_lead| partition.elect(rules.minimum, may_lead));
             return Ok(());
         }
-        let is_named =
-            |place: &usize| named.is_none_or(|node| partition.replicas[*place].node == node);
+        let is_named = |place: &usize| named.is_none_or(|node| partition.replicas[*place].node == node);
         let best = |set: ReplicaSet| set.iter().find(|place| is_named(place) && is_there(place));
         let all = ReplicaSet::first(partition.replicas.len());
         let place = best(partition.roles.last_elr).or_else(|| best(all)).ok_or(Refusal::NoElection)?;

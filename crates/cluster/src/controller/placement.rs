@@ -32,8 +32,7 @@ impl Place {
     fn new(node: NodeId, broker: &Broker, load: Load) -> Self {
         let slots = broker.registration.dirs.iter().enumerate();
         let takes = slots.filter(|(_, dir)| dir.is_online() && !dir.is_cordoned);
-        let dirs: Vec<_> =
-            takes.filter_map(|(slot, _)| u16::try_from(slot).ok()).map(DirSlot).collect();
+        let dirs: Vec<_> = takes.filter_map(|(slot, _)| u16::try_from(slot).ok()).map(DirSlot).collect();
         let is_open = !broker.is_fenced && !broker.is_stopping && !dirs.is_empty();
         Self { node, rack: broker.registration.rack.clone(), load, dirs, is_open }
     }

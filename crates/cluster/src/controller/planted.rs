@@ -33,10 +33,14 @@ pub(crate) enum Planted {
     ReassignmentEndsEarly,
     /// A leader that acks by itself does not have to resign.
     NobodyResigns,
-    /// A command is taken whatever image it was made from.
-    BaseNotCompared,
-    /// A snapshot lacks the producer ids.
-    SnapshotLacksProducerIds,
+    /// Producer ids are given out, and not reserved.
+    ProducerIdsNotReserved,
+    /// The deletion of a topic takes another one along.
+    DeletionTakesAnother,
+    /// A snapshot lacks the configs of topics.
+    SnapshotLacksConfigs,
+    /// A snapshot lacks that brokers are fenced.
+    SnapshotUnfences,
     /// A snapshot lacks the version of its image.
     SnapshotLacksVersion,
     /// A broker counts on its session from the answer on, and for longer than the controller does.
@@ -45,6 +49,8 @@ pub(crate) enum Planted {
     SessionsFromZero,
     /// A fenced broker is unfenced whatever it knows.
     UnfencedUnaware,
+    /// A fenced broker stays fenced.
+    NeverUnfenced,
     /// Decisions are answered before the quorum has agreed.
     AnsweredEarly,
 }

@@ -493,7 +493,10 @@ impl Reader<'_> {
     }
 
     /// A list. Room is made as its values come, not as its length says.
-    pub(super) fn list<T>(&mut self, read: impl Fn(&mut Self) -> Result<T, Malformed>) -> Result<Vec<T>, Malformed> {
+    pub(super) fn list<T>(
+        &mut self,
+        read: impl Fn(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
         let count = self.length(COUNT_MAX)?;
         let mut values = Vec::new();
         for _ in 0..count {
@@ -573,7 +576,11 @@ impl Reader<'_> {
 
     fn count(&mut self) -> Result<u32, Malformed> {
         let count = self.u32()?;
-        if (1..=RUN_MAX).contains(&count) { Ok(count) } else { Err(Malformed("a run is of none, or of too many")) }
+        if (1..=RUN_MAX).contains(&count) {
+            Ok(count)
+        } else {
+            Err(Malformed("a run is of none, or of too many"))
+        }
     }
 
     fn runs(&mut self) -> Result<Vec<Run>, Malformed> {

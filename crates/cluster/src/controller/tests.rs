@@ -285,7 +285,9 @@ fn a_leader_that_a_reassignment_drops_is_replaced() {
     let id = first_partition();
     cluster.decide(|draft| draft.reassign(id, &[NodeId(3), NodeId(1)]).expect("begun"));
     cluster.ask(&[0, 1, 2, 3]).expect("taken");
-    [0, 1, 2].into_iter().for_each(|node| cluster.fence(node));
+    for node in 0..3 {
+        cluster.fence(node);
+    }
     assert_eq!(cluster.leader(), Some(3));
     cluster.decide(|draft| draft.cancel_reassignment(id).expect("given up"));
     assert_eq!(cluster.leader(), None, "none of its replicas is there");
@@ -391,9 +393,8 @@ fn a_registration_that_is_told_twice_is_one() {
 #[test]
 fn features_hold_only_levels_that_every_broker_knows() {
     let mut cluster = Cluster::of(3, "1");
-    let set = |cluster: &mut Cluster, level| {
-        cluster.decide(|draft| draft.set_feature("metadata.version", level))
-    };
+    let set =
+        |cluster: &mut Cluster, level| cluster.decide(|draft| draft.set_feature("metadata.version", level));
     let unknown = Refusal::FeatureNotSupported { feature: "metadata.version".to_owned(), level: 4 };
     assert_eq!(set(&mut cluster, 4), Err(unknown));
     set(&mut cluster, 3).expect("known");
@@ -481,7 +482,7 @@ fn placement_spreads_over_brokers_racks_and_log_dirs() {
     assert_eq!(dirs.len(), 12);
     assert!(dirs.values().all(|count| (145..=155).contains(count)), "{dirs:?}");
     let too_many = NewPartitions::Placed { count: 1, replicas: 7 };
-    let refused = cluster.decide(|draft| draft.add_partitions(TOPIC, too_many));
+    let refused = cluster.decide(|draft| draft.add_partitions(TOPIC, &too_many));
     assert_eq!(refused, Err(Refusal::NotEnoughBrokers { asked: 7, there: 6 }));
 }
 
@@ -552,12 +553,13 @@ fn decide_at_random(draft: &mut Draft<'_>, below: &dyn Fn(usize) -> usize, step:
     let topics: Vec<_> = draft.image().topics().map(|topic| (topic.id, topic.partition_count())).collect();
     let chosen = (!topics.is_empty()).then(|| topics[below(topics.len())]);
     let id = chosen.map(|(topic, count)| PartitionId { topic, index: small(count) });
-    let nodes: Vec<_> = (0..=below(3)).map(|step| NodeId((node.0 + small(2) + small(step + 1)) % 5)).collect();
+    let nodes: Vec<_> =
+        (0..=below(3)).map(|step| NodeId((node.0 + small(2) + small(step + 1)) % 5)).collect();
     let _ = match (below(13), id) {
         (0, _) => {
             let boot = [u8::try_from(below(2)).expect("small"); 16];
             let life = u128::from(step).to_le_bytes();
-            let mut registration = Registration { boot, life, ..registration(node.0) };
+            let mut registration = Registration { life, boot, ..registration(node.0) };
             if below(4) == 0 {
                 registration.dirs[below(2)] = dir(&format!("{}-{step}", node.0));
             }
@@ -569,7 +571,9 @@ fn decide_at_random(draft: &mut Draft<'_>, below: &dyn Fn(usize) -> usize, step:
         (4, _) => draft.begin_to_stop(node, incarnation),
         (5, _) => {
             let mut dirs = draft.image().broker(node).map_or(vec![], |node| node.registration.dirs.clone());
-            dirs.iter_mut().for_each(|dir| dir.is_available = below(3) > 0);
+            for dir in &mut dirs {
+                dir.is_available = below(3) > 0;
+            }
             draft.set_dirs(node, incarnation, dirs)
         }
         (6, _) => {

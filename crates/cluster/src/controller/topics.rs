@@ -8,6 +8,8 @@ use super::draft::{Draft, Refusal};
 use super::image::{Configs, PARTITIONS_MAX, Topic};
 use super::partition::{Partition, Replica, ReplicaSet};
 use super::placement::Placer;
+#[cfg(test)]
+use super::planted::{self, Planted};
 use super::records::{Record, Run};
 
 /// Partitions that are to be made.
@@ -44,13 +46,13 @@ impl Draft<'_> {
         if self.image.topic(id).is_some() || self.image.topic_named(&name).is_some() {
             return Err(Refusal::TopicExists(name));
         }
-        let runs = self.runs(partitions)?;
+        let runs = self.runs(&partitions)?;
         self.record(Record::TopicCreated { id, name, configs, runs });
         Ok(())
     }
 
     /// Adds partitions to a topic.
-    pub fn add_partitions(&mut self, id: TopicId, partitions: NewPartitions) -> Result<(), Refusal> {
+    pub fn add_partitions(&mut self, id: TopicId, partitions: &NewPartitions) -> Result<(), Refusal> {
         self.topic(id)?;
         let runs = self.runs(partitions)?;
         self.record(Record::PartitionsAdded { id, runs });
@@ -58,8 +60,8 @@ impl Draft<'_> {
     }
 
     /// The new partitions, equal ones behind each other as one run.
-    fn runs(&self, partitions: NewPartitions) -> Result<Vec<Run>, Refusal> {
-        let count = match &partitions {
+    fn runs(&self, partitions: &NewPartitions) -> Result<Vec<Run>, Refusal> {
+        let count = match partitions {
             NewPartitions::Placed { count, .. } => *count,
             NewPartitions::Assigned(lists) => lists.len(),
         };
@@ -73,7 +75,7 @@ impl Draft<'_> {
         let mut placer = Placer::new(&self.image);
         let mut runs: Vec<Run> = Vec::new();
         for index in 0..count {
-            let replicas = match &partitions {
+            let replicas = match partitions {
                 NewPartitions::Placed { replicas, .. } => placer.place(*replicas)?,
                 NewPartitions::Assigned(lists) => placer.assign(&lists[index])?,
             };
@@ -100,6 +102,14 @@ impl Draft<'_> {
     /// Deletes a topic.
     pub fn delete_topic(&mut self, id: TopicId) -> Result<(), Refusal> {
         self.topic(id)?;
+        #[cfg(test)]
+        if planted::is(Planted::DeletionTakesAnother) {
+            let others = self.image.topics().map(|topic| topic.id);
+            let other = others.filter(|other| *other != id).min();
+            if let Some(id) = other {
+                self.record(Record::TopicDeleted { id });
+            }
+        }
         self.forget(id);
         self.record(Record::TopicDeleted { id });
         Ok(())
@@ -124,6 +134,8 @@ impl Draft<'_> {
     /// Reserves producer ids, and answers the first of them.
     pub fn reserve_producer_ids(&mut self, count: u32) -> i64 {
         let first = self.image.producer_ids_end();
+        #[cfg(test)]
+        let count = if planted::is(Planted::ProducerIdsNotReserved) { 0 } else { count };
         self.record(Record::ProducerIdsReserved { end: first.saturating_add(i64::from(count)) });
         first
     }

@@ -52,7 +52,10 @@ pub(super) enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// All were decided, as one change. It holds in images of this version and of later ones.
-    Decided { version: u64, answers: Vec<Decided> },
+    Decided {
+        version: u64,
+        answers: Vec<Decided>,
+    },
     /// Another member leads, or none. Nothing was decided.
     NotLeader(Option<VoterId>),
     /// It is not known whether the decisions hold.

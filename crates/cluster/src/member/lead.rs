@@ -30,6 +30,15 @@ pub(super) struct Asked {
     pub(super) answer: oneshot::Sender<Told>,
 }
 
+#[cfg(test)]
+impl Asked {
+    fn is_of_clients(&self) -> bool {
+        use crate::controller::Decision;
+        let is_of_client = |decision: &Decision| !matches!(decision, Decision::Register(_));
+        matches!(&self.ask, Ask::Decide(decisions) if decisions.iter().all(is_of_client))
+    }
+}
+
 /// The controller of a member.
 pub(super) struct Lead {
     pub(super) node: NodeEnv,
@@ -54,22 +63,17 @@ impl Lead {
         let mut batch = Vec::new();
         loop {
             let turn = self.session / 20;
-            match or_after(&self.node, turn, self.asks.recv_many(&mut batch, BATCH_MAX)).await {
-                Some(0) => return,
-                Some(_) | None => {}
+            if or_after(&self.node, turn, self.asks.recv_many(&mut batch, BATCH_MAX)).await == Some(0) {
+                return;
             }
             let asked = std::mem::take(&mut batch);
-            term = match self.take_over(term).await {
-                Some(mut term) => {
-                    self.serve(&mut term, asked).await;
-                    Some(term)
-                }
-                None => {
-                    let leader = self.quorum.leader();
-                    answer_all(asked, |_| Told::NotLeader(leader));
-                    None
-                }
-            };
+            term = self.take_over(term).await;
+            if let Some(term) = &mut term {
+                self.serve(term, asked).await;
+            } else {
+                let leader = self.quorum.leader();
+                answer_all(asked, |_| Told::NotLeader(leader));
+            }
         }
     }
 
@@ -90,9 +94,10 @@ impl Lead {
             _ => {
                 self.quorum.confirm_leadership().await.ok()?;
                 let now = self.node.env.clock.monotonic();
+                let since = now;
                 #[cfg(test)]
-                let now = if planted::is(Planted::SessionsFromZero) { Duration::ZERO } else { now };
-                Some(Term { number, sessions: Sessions::new(self.session, now), looked: now })
+                let since = if planted::is(Planted::SessionsFromZero) { Duration::ZERO } else { since };
+                Some(Term { number, sessions: Sessions::new(self.session, since), looked: now })
             }
         }
     }
@@ -106,7 +111,7 @@ impl Lead {
                 self.quorum.digest_at(beat.applied).is_some_and(|digest| digest != beat.digest)
             });
             #[cfg(test)]
-            if planted::is(Planted::AnsweredEarly) {
+            if planted::is(Planted::AnsweredEarly) && waiting.iter().all(Asked::is_of_clients) {
                 for (asked, told) in waiting.into_iter().zip(plan.answers) {
                     let _ = asked.answer.send(told.at(image.version()));
                 }
@@ -229,7 +234,8 @@ impl Plan {
             let caught_up = image.broker(beat.node).is_some_and(|broker| {
                 let knows = broker.changed_at <= beat.applied;
                 #[cfg(test)]
-                let knows = knows || planted::is(Planted::UnfencedUnaware);
+                let knows =
+                    (knows || planted::is(Planted::UnfencedUnaware)) && !planted::is(Planted::NeverUnfenced);
                 broker.is_fenced && !broker.is_stopping && knows
             });
             if caught_up {

@@ -27,7 +27,9 @@ pub enum LifeEnded {
     #[error("another process has registered as broker {}: this one stops", .0.0)]
     Replaced(NodeId),
     /// Its image differs from the leader's at the same index: one of the two is wrong.
-    #[error("the metadata of this node differ from those of the cluster: it stops, and its log of metadata has to be looked at")]
+    #[error(
+        "the metadata of this node differ from those of the cluster: it stops, and its log of metadata has to be looked at"
+    )]
     Differs,
 }
 
@@ -115,7 +117,8 @@ impl Living {
                 }
                 let until = sent + lease(self.times.session);
                 #[cfg(test)]
-                let until = if planted::is(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
+                let until =
+                    if planted::is(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
                 self.life.view.lock().lease_until = (!alive.is_fenced).then_some(until);
             }
             self.asking.node.tasks.sleep(self.times.heartbeat).await;
@@ -132,7 +135,7 @@ impl Living {
         if alive.differs {
             return Some(LifeEnded::Differs);
         }
-        (!alive.is_known).then(|| LifeEnded::Replaced(self.newcomer.registration.node))
+        (!alive.is_known).then_some(LifeEnded::Replaced(self.newcomer.registration.node))
     }
 
     /// Registers until it is known whether that holds, and answers with the incarnation.
@@ -154,7 +157,8 @@ impl Living {
                         self.asking.quorum.wait_for(version).await?;
                         let image = self.asking.image();
                         let registered = image.broker(node);
-                        let mine = registered.filter(|broker| broker.registration.life == self.newcomer.registration.life);
+                        let mine = registered
+                            .filter(|broker| broker.registration.life == self.newcomer.registration.life);
                         return mine.map(|broker| broker.incarnation);
                     }
                     None => {}

@@ -116,7 +116,8 @@ impl Member {
         match told {
             Some(Told::Decided { version, answers }) => {
                 let here = or_after(&self.asking.node, time, self.quorum().wait_for(version)).await;
-                let unseen = || DecideError::Unknown("it holds, but this node has not learnt of it".to_owned());
+                let unseen =
+                    || DecideError::Unknown("it holds, but this node has not learnt of it".to_owned());
                 here.flatten().ok_or_else(unseen)?;
                 Ok(Decisions { version, answers })
             }

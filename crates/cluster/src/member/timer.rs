@@ -7,7 +7,11 @@ use std::time::Duration;
 use riverrun_env::NodeEnv;
 
 /// The value of a future, if it is there in time. The future is dropped if not.
-pub(super) async fn or_after<T>(node: &NodeEnv, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn or_after<T>(
+    node: &NodeEnv,
+    time: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let (mut future, mut late) = (pin!(future), node.tasks.sleep(time));
     std::future::poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
