@@ -14,5 +14,5 @@ pub use batches::{check_batch, check_stream};
 pub use journals::check_journal;
 pub use messages::{check_message, check_request};
 pub use queues::check_queue;
-pub use quorums::{check_quorum_files, check_quorum_message};
+pub use quorums::{check_quorum_command, check_quorum_files, check_quorum_message};
 pub use states::check_state;

@@ -1,7 +1,7 @@
 //! Files and messages that a member of a quorum reads.
 
 use bytes::Bytes;
-use riverrun_cluster::fuzzing::{log, message, sealed_log, snapshot};
+use riverrun_cluster::fuzzing::{command, log, message, sealed_log, snapshot};
 
 /// The bytes as a log file, as the records of one whose checksums are good, and as a snapshot.
 pub fn check_quorum_files(data: &[u8]) {
@@ -22,4 +22,9 @@ pub fn check_quorum_files(data: &[u8]) {
 /// The bytes as a request and as an answer.
 pub fn check_quorum_message(data: &[u8]) {
     message(&Bytes::copy_from_slice(data));
+}
+
+/// The bytes as a command of the controller, and as what a member asks of another.
+pub fn check_quorum_command(data: &[u8]) {
+    command(&Bytes::copy_from_slice(data));
 }

@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 
+use crate::controller::check_command;
 use crate::log::check_log;
 pub use crate::log::sealed_log;
 use crate::machine::check_snapshot;
+use crate::member::check_ask;
 use crate::wire::check_message;
 
 /// Reads a log file; what is accepted is the same after it was written again.
@@ -29,4 +31,13 @@ pub fn message(bytes: &Bytes) {
 /// If what is accepted is not the same after it was written again.
 pub fn snapshot(file: &Bytes) {
     check_snapshot(file);
+}
+
+/// Reads a command of the controller, and what a member asks of another; what is accepted is the same after it was written again.
+///
+/// # Panics
+/// If it is not.
+pub fn command(bytes: &Bytes) {
+    check_command(bytes);
+    check_ask(bytes);
 }

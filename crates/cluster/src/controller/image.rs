@@ -328,7 +328,8 @@ impl Image {
         let mut topic = self.by_id.remove(&id).ok_or_else(|| format!("there is no topic {id}"))?;
         let own = Arc::make_mut(&mut topic);
         for Changed { first, count, change } in changes {
-            for index in (usize::try_from(*first).unwrap_or(usize::MAX)..).take(*count as usize) {
+            for step in 0..*count {
+                let index = usize::try_from(i64::from(*first) + i64::from(step)).unwrap_or(usize::MAX);
                 let partition = own.partition_mut(index);
                 let partition = partition.ok_or_else(|| format!("topic {id} has no partition {index}"))?;
                 self.loads.add(partition, -1);

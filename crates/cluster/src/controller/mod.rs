@@ -181,6 +181,22 @@ impl Machine for Controller {
     }
 }
 
+/// Reads a command, applies it to an image, and reads the snapshot of what it gives; what is accepted is the same after it was
+/// written again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_command(bytes: &Bytes) {
+    let Ok(command) = ChangeCommand::decode(bytes) else { return };
+    let written = command.encode();
+    let again = ChangeCommand::decode(&written).expect("it was just written");
+    assert_eq!(again, command);
+    let Ok(image) = Image::default().after(1, command.records) else { return };
+    let controller = Controller { image: Arc::new(image) };
+    let snapshot = controller.snapshot();
+    let mut restored = Controller::default();
+    restored.restore(&snapshot).expect("it was just written");
+    assert_eq!(restored.snapshot(), snapshot);
+}
+
 #[cfg(test)]
 mod mirror;
 #[cfg(test)]

@@ -156,3 +156,14 @@ impl Told {
         Ok(told)
     }
 }
+
+/// Reads an ask and an answer; what is accepted is the same after it was written again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_ask(bytes: &Bytes) {
+    if let Ok(ask) = Ask::decode(bytes) {
+        assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
+    }
+    if let Ok(told) = Told::decode(bytes) {
+        assert_eq!(Told::decode(&told.encode()), Ok(told));
+    }
+}

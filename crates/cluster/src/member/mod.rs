@@ -23,6 +23,8 @@ pub use self::life::{Life, LifeEnded};
 use crate::controller::{Controller, Decided, Decision, Image, Newcomer, Policy};
 use crate::quorum::{Answerer, Quorum, QuorumOptions, StartError};
 use crate::types::VoterId;
+#[cfg(feature = "fuzzing")]
+pub(crate) use asks::check_ask;
 use asks::{Ask, Told};
 use lead::{Asked, Lead};
 use life::{Living, Times};
