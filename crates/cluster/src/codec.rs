@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Self(bytes, 0)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let found =
             self.0.get(self.1..).and_then(|rest| rest.first_chunk()).ok_or(Malformed("it is too short"))?;
         self.1 += N;
@@ -40,6 +40,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
@@ -164,6 +168,10 @@ pub(crate) struct Writer(pub(crate) Vec<u8>);
 impl Writer {
     pub(crate) fn u8(&mut self, value: u8) {
         self.0.push(value);
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     pub(crate) fn u32(&mut self, value: u32) {

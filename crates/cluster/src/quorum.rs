@@ -18,6 +18,7 @@ use crate::log::{LogStore, Opened, StoreError};
 use crate::machine::{Machine, Shared, StateMachine};
 use crate::net::{Connections, Identity, start_serving};
 use crate::runtime::InNode;
+use crate::secret::Secret;
 use crate::types::{Command, Peer, Types, VoterId};
 use crate::wire::ENTRIES_MAX;
 
@@ -29,6 +30,8 @@ pub const COMMAND_BYTES_MAX: usize = 16 << 20;
 pub struct QuorumOptions {
     /// The cluster's id. Members of another one are refused.
     pub cluster: [u8; 16],
+    /// The secret that its members share. Whoever does not have it is not heard.
+    pub secret: Secret,
     /// This member.
     pub voter: VoterId,
     /// The address on which it listens for other members.
@@ -180,8 +183,8 @@ impl<M: Machine> Quorum<M> {
         let state = StateMachine::new(machine, store.clone(), snapshot);
         let state = state.map_err(StartError::Snapshot).map_err(closing)?;
         let applied = state.shared();
-        let identity = Identity { cluster: options.cluster, voter: options.voter };
-        let connections = Connections { node: node.clone(), identity };
+        let identity = Identity { cluster: options.cluster, voter: options.voter, secret: options.secret };
+        let connections = Connections::new(node, identity.clone());
         let raft = openraft::Raft::new(options.voter, config, connections, store.clone(), state).await;
         let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
         let raft = Arc::new(raft);
