@@ -1,5 +1,7 @@
 //! Owns a member of a quorum as the rest of the program sees it: propose a command, and know who leads.
 
+mod in_flight;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -14,6 +16,7 @@ use openraft_rt::WatchReceiver as _;
 use riverrun_env::{NodeEnv, TaskHandle};
 use thiserror::Error;
 
+use self::in_flight::InFlight;
 use crate::log::{LogStore, Opened, StoreError};
 use crate::machine::{Machine, Shared, StateMachine};
 use crate::net::{Connections, Identity, start_serving};
@@ -115,6 +118,7 @@ impl<M: Machine> Clone for Quorum<M> {
 struct Inner<M: Machine> {
     node: NodeEnv,
     raft: Arc<openraft::Raft<Types, StateMachine<M>>>,
+    in_flight: InFlight,
     applied: Shared<M>,
     store: LogStore,
     listening: TaskHandle,
@@ -189,7 +193,8 @@ impl<M: Machine> Quorum<M> {
         let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
         let raft = Arc::new(raft);
         let listening = start_serving(node, listener, &raft, identity);
-        Ok(Self { inner: Arc::new(Inner { node: node.clone(), raft, applied, store, listening }) })
+        let in_flight = InFlight::default();
+        Ok(Self { inner: Arc::new(Inner { node: node.clone(), raft, in_flight, applied, store, listening }) })
     }
 
     /// Founds a quorum of these members. To be called on one of them, once in the life of a cluster.
@@ -203,11 +208,12 @@ impl<M: Machine> Quorum<M> {
     }
 
     /// Proposes a command, and waits until it is committed and applied here. If the caller gives up meanwhile, it may be committed all
-    /// the same.
+    /// the same. Commands in flight are bounded, by number and by bytes: a further one waits in line.
     pub async fn propose(&self, command: Bytes) -> Result<Accepted, ProposeError> {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLarge);
         }
+        let _share = self.inner.in_flight.enter(command.len()).await;
         let raft = Arc::clone(&self.inner.raft);
         let written =
             InNode::new(&self.inner.node, async move { raft.client_write(Command(command)).await }).await;
