@@ -231,6 +231,14 @@ fn named((min, max): (u16, u16)) -> String {
     if min == max { format!("version {min}") } else { format!("versions {min} to {max}") }
 }
 
+/// Whether a voter is the one that is meant, if that is known; the error is the one that is meant instead.
+fn is_meant(to: Option<VoterId>, voter: VoterId) -> Result<(), VoterId> {
+    match to {
+        Some(to) if to != voter => Err(to),
+        _ => Ok(()),
+    }
+}
+
 fn draw_nonce(random: &dyn Random) -> Nonce {
     let mut nonce = [0; NONCE_BYTES];
     random.fill(&mut nonce);
@@ -267,11 +275,11 @@ impl Identity {
                 "this node belongs to a cluster with another id: look at the address that it was found by";
             return Err(Failure::Refuses(reason.to_owned()));
         }
-        match hello.to {
-            Some(to) if to != self.voter => {
+        match is_meant(hello.to, self.voter) {
+            Ok(()) => Ok(version),
+            Err(to) => {
                 Err(Failure::Refuses(format!("this node is voter {}, and {to} was asked for", self.voter)))
             }
-            _ => Ok(version),
         }
     }
 
@@ -328,7 +336,7 @@ impl Identity {
             return Err(Failure::another_token());
         }
         let (min, max) = VERSIONS;
-        if !(min..=max).contains(&welcome.version) || to.is_some_and(|to| to != welcome.voter) {
+        if !(min..=max).contains(&welcome.version) || is_meant(to, welcome.voter).is_err() {
             return Err(Malformed("a welcome is for another hello").into());
         }
         link.sender.send(encode_proof(&self.prove(Role::Calls, &message, &head))).await?;
@@ -364,5 +372,93 @@ pub(crate) fn check_beginning(bytes: &Bytes) {
         Ok(Ok(proof)) => assert_eq!(encode_proof(&proof), bytes),
         Ok(Err(reason)) => assert!(is_refused(&reason)),
         Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use riverrun_env::sim::World;
+
+    use super::*;
+    use crate::secret::Secret;
+
+    fn identity(node: u32) -> Identity {
+        Identity {
+            cluster: [7; 16],
+            voter: VoterId { node, life: 1 },
+            secret: Secret::new([9; SECRET_BYTES]),
+        }
+    }
+
+    /// Answers a hello with this welcome, which is proved.
+    async fn answer(identity: Identity, link: &mut Link, version: u16) {
+        let hello = receive(link).await.expect("a hello");
+        let nonce = [3; NONCE_BYTES];
+        let mut welcome = Welcome { version, voter: identity.voter, nonce, proof: [0; SECRET_BYTES] };
+        welcome.proof = identity.prove(Role::Answers, &hello, &welcome.head());
+        link.sender.send(welcome.encode()).await.expect("sent");
+        // The other side's turn: it proves itself, or goes.
+        let _ = receive(link).await;
+    }
+
+    /// Whether a voter lets itself in with one that answers so, if it calls the first one.
+    fn begins(answering: u32, version: u16) -> bool {
+        let world = World::new(1);
+        let node = world.node("a").env();
+        let mut listener = node.network.listen("a").expect("free");
+        let begun = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&begun);
+        let answers = async move {
+            answer(identity(answering), &mut listener.accept().await.expect("a link"), version).await;
+        };
+        let env = node.clone();
+        let calls = async move {
+            let mut link = env.network.connect("a").await.expect("it listens");
+            let to = Some(identity(1).voter);
+            *result.lock() = Some(identity(2).begin(&mut link, to, &*env.env.random).await.is_ok());
+        };
+        node.tasks.spawn("answer", Box::pin(answers));
+        node.tasks.spawn("call", Box::pin(calls));
+        world.run_for(Duration::from_secs(1));
+        let begun = *begun.lock();
+        begun.expect("it has come to an end")
+    }
+
+    #[test]
+    fn another_voter_or_version_than_was_asked_for_is_not_taken() {
+        let (min, max) = VERSIONS;
+        assert!(begins(1, min));
+        assert!(begins(1, max));
+        assert!(!begins(3, max), "the voter");
+        assert!(!begins(1, max + 1), "the version");
+        assert!(!begins(1, min - 1), "the version");
+    }
+
+    #[test]
+    fn the_largest_common_version_is_spoken() {
+        assert_eq!(common_version((1, 3), (2, 5)), Some(3));
+        assert_eq!(common_version((2, 5), (1, 3)), Some(3));
+        assert_eq!(common_version((4, 4), (1, u16::MAX)), Some(4));
+        assert_eq!(common_version((1, 3), (4, 5)), None);
+        assert_eq!(common_version((1, 3), (3, 1)), None, "a range that is none");
+    }
+
+    #[test]
+    fn a_reason_is_short_and_one_line() {
+        for (said, heard) in [("why\n\u{85}not", "why??not".to_owned()), (&"ä".repeat(500), "ä".repeat(150))]
+        {
+            let refusal = encode_refusal(said);
+            assert!(refusal.len() <= SHORT_BYTES_MAX);
+            assert_eq!(Welcome::decode(&refusal), Ok(Err(heard.clone())));
+            assert_eq!(decode_proof(&refusal), Ok(Err(heard)));
+        }
+        let mut long = Writer::default();
+        long.u8(REFUSED);
+        long.bytes(&[b'a'; 301]);
+        assert!(Welcome::decode(&long.0.into()).is_err());
     }
 }
