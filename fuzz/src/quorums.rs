@@ -19,7 +19,7 @@ pub fn check_quorum_files(data: &[u8]) {
     log(&sealed_log(&records));
 }
 
-/// The bytes as a request and as an answer.
+/// The bytes as what a link begins with, as a request and as an answer.
 pub fn check_quorum_message(data: &[u8]) {
     message(&Bytes::copy_from_slice(data));
 }

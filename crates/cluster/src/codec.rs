@@ -42,6 +42,10 @@ impl<'a> Reader<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
@@ -164,6 +168,10 @@ pub(crate) struct Writer(pub(crate) Vec<u8>);
 impl Writer {
     pub(crate) fn u8(&mut self, value: u8) {
         self.0.push(value);
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     pub(crate) fn u32(&mut self, value: u32) {

@@ -7,6 +7,7 @@ use crate::log::check_log;
 pub use crate::log::sealed_log;
 use crate::machine::check_snapshot;
 use crate::member::check_ask;
+use crate::net::check_beginning;
 use crate::wire::check_message;
 
 /// Reads a log file; what is accepted is the same after it was written again.
@@ -17,11 +18,12 @@ pub fn log(file: &Bytes) {
     check_log(file);
 }
 
-/// Reads a request and an answer; what is accepted is the same after it was written again.
+/// Reads what a link begins with, a request and an answer; what is accepted is the same after it was written again.
 ///
 /// # Panics
 /// If it is not.
 pub fn message(bytes: &Bytes) {
+    check_beginning(bytes);
     check_message(bytes);
 }
 

@@ -1,363 +1,40 @@
 //! Owns how members of a quorum reach each other: a link for each direction of speech, one request after the other on it.
+//!
+//! A link [begins](hello) with both sides proving that they have the cluster's secret. That settles who may speak: a node of
+//! another cluster, a stranger on the port, and a recorded or reflected conversation are not heard, and take neither memory nor
+//! places that members need ([`links`]). It does not settle what is said afterwards: until links are encrypted, anybody on the
+//! way between two members can read their messages, and change them.
 
-use std::fmt;
-use std::io;
-use std::sync::Arc;
+mod arrival;
+mod calling;
+mod hello;
+mod links;
+mod notes;
+mod serving;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::RPCOption;
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
-};
-use openraft::storage::Snapshot;
-use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
-use openraft_rt::AsyncRuntime as _;
-use parking_lot::Mutex;
-use riverrun_env::{Link, LinkListener, NodeEnv};
+use crate::secret::Secret;
+use crate::types::VoterId;
 
-use crate::machine::{Machine, StateMachine};
-use crate::quorum::Answerer;
-use crate::runtime::{InNode, Runtime};
-use crate::types::{Peer, SnapshotMeta, Types, Vote, VoterId};
-use crate::wire::{Answer, Envelope, PIECE_BYTES, Request};
+pub(crate) use calling::{Connection, Connections, NoAnswer};
+#[cfg(feature = "fuzzing")]
+pub(crate) use hello::check_beginning;
+pub(crate) use serving::{AnswererSlot, start_serving};
 
-/// Upper bound of a snapshot in bytes.
-const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
-/// Upper bound of the links of other members: each has three, and a lost one is noticed late.
-const LINKS_MAX: usize = 256;
+/// The versions of the protocol between nodes that this program speaks, the first and the last.
+const VERSIONS: (u16, u16) = (1, 1);
+/// Time for a link to prove itself, from when it was made.
+const PROOF_TIME: Duration = Duration::from_secs(5);
+/// Time without a request after which a link is closed.
+pub(crate) const IDLE_TIME: Duration = Duration::from_mins(1);
 
-type Raft<M> = openraft::Raft<Types, StateMachine<M>>;
-type CommittedLeader = openraft::type_config::alias::CommittedLeaderIdOf<Types>;
-type SnapshotOf = Snapshot<CommittedLeader, VoterId, Peer, Bytes>;
-
-/// A member, as the others see it.
-#[derive(Clone, Copy, Debug)]
+/// A member, as the others see it, and what proves it.
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) cluster: [u8; 16],
     pub(crate) voter: VoterId,
-}
-
-/// Makes connections to other members.
-pub(crate) struct Connections {
-    pub(crate) node: NodeEnv,
-    pub(crate) identity: Identity,
-}
-
-impl RaftNetworkFactory<Types> for Connections {
-    type Network = Connection;
-
-    async fn new_client(&mut self, target: VoterId, peer: &Peer) -> Connection {
-        self.connection(target, peer)
-    }
-}
-
-impl Connections {
-    pub(crate) fn connection(&self, target: VoterId, peer: &Peer) -> Connection {
-        let Identity { cluster, voter: from } = self.identity;
-        let envelope = Envelope { cluster, from, to: target };
-        let (node, address) = (self.node.clone(), peer.address.clone());
-        Connection { node, envelope, address, link: Mutex::new(None) }
-    }
-}
-
-/// A connection to another member, made when it is needed.
-///
-/// Invariants: `link` has no request that is not answered: one whose answer did not come in time is dropped with it.
-pub(crate) struct Connection {
-    node: NodeEnv,
-    envelope: Envelope,
-    address: String,
-    /// Nobody shares it: the lock makes a link, which has one user, fit for a type that may be shared.
-    link: Mutex<Option<Link>>,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-/// Why a request has no answer.
-pub(crate) enum NoAnswer {
-    /// There is no link to the member.
-    Unreachable(io::Error),
-    /// The link broke, or the answer is none, or too late.
-    Lost(io::Error),
-}
-
-impl From<NoAnswer> for RPCError<Types> {
-    fn from(error: NoAnswer) -> Self {
-        match error {
-            NoAnswer::Unreachable(error) => Self::Unreachable(Unreachable::new(&error)),
-            NoAnswer::Lost(error) => Self::Network(NetworkError::new(&error)),
-        }
-    }
-}
-
-fn unexpected() -> NoAnswer {
-    NoAnswer::Lost(io::Error::new(io::ErrorKind::InvalidData, "the answer is to another request"))
-}
-
-impl Connection {
-    /// Sends a request and waits for its answer, for `time` at most.
-    async fn call(&mut self, request: &Request, time: Duration) -> Result<Answer, NoAnswer> {
-        let link = self.link.get_mut().take();
-        let exchange = exchange(self.node.clone(), self.address.clone(), link, self.envelope.seal(request));
-        let (link, answer) = match Runtime::timeout(time, exchange).await {
-            Ok(result) => result?,
-            Err(late) => return Err(NoAnswer::Lost(io::Error::new(io::ErrorKind::TimedOut, late))),
-        };
-        match Answer::decode(&answer) {
-            Ok(Answer::Refused(reason)) => Err(NoAnswer::Lost(io::Error::other(reason))),
-            Ok(answer) => {
-                *self.link.get_mut() = Some(link);
-                Ok(answer)
-            }
-            Err(error) => Err(NoAnswer::Lost(io::Error::new(io::ErrorKind::InvalidData, error))),
-        }
-    }
-
-    /// Asks the member something that is none of the quorum's own requests.
-    pub(crate) async fn ask(&mut self, asked: Bytes, time: Duration) -> Result<Bytes, NoAnswer> {
-        match self.call(&Request::Ask(asked), time).await? {
-            Answer::Told(told) => Ok(told),
-            _ => Err(unexpected()),
-        }
-    }
-
-    /// Sends a snapshot in pieces. Each has the time that the whole may take.
-    async fn send_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: &SnapshotOf,
-        time: Duration,
-    ) -> Result<SnapshotResponse<Types>, NoAnswer> {
-        let total = snapshot.snapshot.len() as u64;
-        let mut first = Some((vote, snapshot.meta.clone()));
-        let mut rest = snapshot.snapshot.clone();
-        loop {
-            let bytes = rest.split_to(rest.len().min(PIECE_BYTES));
-            let piece = Request::Piece { first: first.take(), total, bytes };
-            match self.call(&piece, time).await? {
-                Answer::Snapshot(response) => return Ok(response),
-                Answer::Piece if !rest.is_empty() => {}
-                _ => return Err(unexpected()),
-            }
-        }
-    }
-}
-
-async fn exchange(
-    node: NodeEnv,
-    address: String,
-    link: Option<Link>,
-    request: Bytes,
-) -> Result<(Link, Bytes), NoAnswer> {
-    let mut link = match link {
-        Some(link) => link,
-        None => node.network.connect(&address).await.map_err(NoAnswer::Unreachable)?,
-    };
-    link.sender.send(request).await.map_err(NoAnswer::Lost)?;
-    let answer = link.receiver.receive().await.map_err(NoAnswer::Lost)?;
-    answer.map(|answer| (link, answer)).ok_or_else(|| NoAnswer::Lost(io::ErrorKind::UnexpectedEof.into()))
-}
-
-impl RaftNetworkV2<Types> for Connection {
-    type SnapshotData = Bytes;
-
-    async fn append_entries(
-        &mut self,
-        request: AppendEntriesRequest<Types>,
-        option: RPCOption,
-    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        match self.call(&Request::Append(request), option.hard_ttl()).await? {
-            Answer::Append(response) => Ok(response),
-            _ => Err(unexpected().into()),
-        }
-    }
-
-    async fn vote(
-        &mut self,
-        request: VoteRequest<Types>,
-        option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        match self.call(&Request::Vote(request), option.hard_ttl()).await? {
-            Answer::Vote(response) => Ok(response),
-            _ => Err(unexpected().into()),
-        }
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<Types>,
-        option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        match self.call(&Request::PreVote(request), option.hard_ttl()).await? {
-            Answer::Vote(response) => Ok(response),
-            _ => Err(unexpected().into()),
-        }
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: SnapshotOf,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
-    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let sending = self.send_snapshot(vote, &snapshot, option.hard_ttl());
-        match Runtime::select2(Box::pin(cancel), Box::pin(sending)).await {
-            openraft_rt::Select2::First(closed) => Err(StreamingError::Closed(closed)),
-            openraft_rt::Select2::Second(sent) => Ok(sent.map_err(RPCError::from)?),
-        }
-    }
-
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<Types>,
-        option: RPCOption,
-    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
-        match self.call(&Request::Transfer(request), option.hard_ttl()).await? {
-            Answer::Transfer(true) => Ok(Ok(())),
-            Answer::Transfer(false) => Err(RPCError::Network(NetworkError::new(&io::Error::other(
-                "the member does not take the leadership over",
-            )))),
-            _ => Err(unexpected().into()),
-        }
-    }
-}
-
-/// The place of whoever answers what members ask besides the quorum's own requests.
-#[derive(Clone, Default)]
-pub(crate) struct Door(pub(crate) Arc<Mutex<Option<Arc<dyn Answerer>>>>);
-
-/// Answers the requests of other members, until the listener fails.
-pub(crate) async fn serve<M: Machine>(
-    node: NodeEnv,
-    mut listener: Box<dyn LinkListener>,
-    raft: Raft<M>,
-    identity: Identity,
-    door: Door,
-) {
-    let links = Arc::new(());
-    loop {
-        let link = match listener.accept().await {
-            Ok(link) => link,
-            Err(error) => {
-                tracing::warn!("another member could not be let in: {error}");
-                node.tasks.sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        if Arc::strong_count(&links) > LINKS_MAX {
-            tracing::warn!("another member was not let in: there are {LINKS_MAX} links");
-            continue;
-        }
-        let counted = Arc::clone(&links);
-        let (raft, door) = (raft.clone(), door.clone());
-        let answering = Answering { raft, identity, door, incoming: None };
-        let task = InNode::new(&node, async move {
-            answer_all(answering, link).await;
-            drop(counted);
-        });
-        node.tasks.spawn("quorum-link", Box::pin(task));
-    }
-}
-
-async fn answer_all<M: Machine>(mut answering: Answering<M>, mut link: Link) {
-    while let Ok(Some(message)) = link.receiver.receive().await {
-        let answer = match answering.answer(&message).await {
-            Ok(answer) => answer,
-            Err(reason) => Answer::Refused(reason),
-        };
-        let is_refused = matches!(answer, Answer::Refused(_));
-        if link.sender.send(answer.encode()).await.is_err() || is_refused {
-            return;
-        }
-    }
-}
-
-/// Answers the requests of one link.
-struct Answering<M: Machine> {
-    raft: Raft<M>,
-    identity: Identity,
-    door: Door,
-    /// The snapshot that is arriving.
-    incoming: Option<(Vote, SnapshotMeta, BytesMut)>,
-}
-
-impl<M: Machine> Answering<M> {
-    async fn answer(&mut self, message: &Bytes) -> Result<Answer, String> {
-        let (envelope, request) = Envelope::open(message).map_err(|error| error.to_string())?;
-        self.check(&envelope)?;
-        let stopped = "the member has stopped".to_owned();
-        match request {
-            Request::Append(append) => self.raft.append_entries(append).await.map(Answer::Append),
-            Request::Vote(vote) => self.raft.vote(vote).await.map(Answer::Vote),
-            Request::PreVote(vote) => self.raft.pre_vote(vote).await.map(Answer::Vote),
-            Request::Transfer(transfer) => {
-                let handed = self.raft.handle_transfer_leader(transfer).await.map_err(|_| stopped)?;
-                return Ok(Answer::Transfer(handed.is_ok()));
-            }
-            Request::Ask(asked) => {
-                let answerer = self.door.0.lock().clone();
-                let answerer = answerer.ok_or("the member is starting")?;
-                return Ok(Answer::Told(answerer.answer(envelope.from, asked).await));
-            }
-            Request::Piece { first, total, bytes } => return self.take_piece(first, total, &bytes).await,
-        }
-        .map_err(|_| stopped)
-    }
-
-    fn check(&self, envelope: &Envelope) -> Result<(), String> {
-        if envelope.cluster != self.identity.cluster {
-            return Err("this node belongs to another cluster: look at the addresses of --join".to_owned());
-        }
-        if envelope.to != self.identity.voter {
-            return Err(format!("this node is {}, and {} was asked", self.identity.voter, envelope.to));
-        }
-        Ok(())
-    }
-
-    async fn take_piece(
-        &mut self,
-        first: Option<(Vote, SnapshotMeta)>,
-        total: u64,
-        bytes: &Bytes,
-    ) -> Result<Answer, String> {
-        let total = usize::try_from(total).unwrap_or(usize::MAX);
-        if total > SNAPSHOT_BYTES_MAX {
-            return Err(format!("a snapshot has at most {SNAPSHOT_BYTES_MAX} bytes"));
-        }
-        if let Some((vote, meta)) = first {
-            self.incoming = Some((vote, meta, BytesMut::new()));
-        }
-        let (_, _, arrived) = self.incoming.as_mut().ok_or("a snapshot has no beginning")?;
-        arrived.extend_from_slice(bytes);
-        if arrived.len() < total && !bytes.is_empty() {
-            return Ok(Answer::Piece);
-        }
-        let (vote, meta, arrived) = self.incoming.take().ok_or("a snapshot has no beginning")?;
-        if arrived.len() != total {
-            return Err("a snapshot has another size than it said".to_owned());
-        }
-        let snapshot = Snapshot { meta, snapshot: arrived.freeze() };
-        let installed = self.raft.install_full_snapshot(vote, snapshot).await;
-        installed.map(Answer::Snapshot).map_err(|_| "the member has stopped".to_owned())
-    }
-}
-
-/// Starts the task that answers the requests of other members.
-pub(crate) fn start_serving<M: Machine>(
-    node: &NodeEnv,
-    listener: Box<dyn LinkListener>,
-    raft: &Arc<Raft<M>>,
-    identity: Identity,
-    door: &Door,
-) -> riverrun_env::TaskHandle {
-    let serving = serve(node.clone(), listener, Raft::clone(raft), identity, door.clone());
-    node.tasks.spawn("quorum-listener", Box::pin(InNode::new(node, serving)))
+    pub(crate) secret: Secret,
 }

@@ -1,5 +1,8 @@
 //! Owns a member of a quorum as the rest of the program sees it: propose a command, and know who leads.
 
+mod asking;
+mod in_flight;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -11,14 +14,17 @@ use bytes::Bytes;
 use openraft::errors::{ClientWriteError, Fatal, LinearizableReadError, RaftError};
 use openraft::{ChangeMembers, Config, ReadPolicy, SnapshotPolicy};
 use openraft_rt::WatchReceiver as _;
-use parking_lot::Mutex;
 use riverrun_env::{BoxFuture, NodeEnv, TaskHandle};
 use thiserror::Error;
 
+use self::asking::Asking;
+pub use self::asking::{AskError, Lane};
+use self::in_flight::InFlight;
 use crate::log::{LogStore, Opened, StoreError};
 use crate::machine::{Machine, Shared, StateMachine};
-use crate::net::{Connection, Connections, Door, Identity, NoAnswer, start_serving};
+use crate::net::{AnswererSlot, Connections, Identity, start_serving};
 use crate::runtime::InNode;
+use crate::secret::Secret;
 use crate::types::{Command, Peer, Types, VoterId};
 use crate::wire::ENTRIES_MAX;
 
@@ -30,6 +36,8 @@ pub const COMMAND_BYTES_MAX: usize = 16 << 20;
 pub struct QuorumOptions {
     /// The cluster's id. Members of another one are refused.
     pub cluster: [u8; 16],
+    /// The secret that its members share. Whoever does not have it is not heard.
+    pub secret: Secret,
     /// This member.
     pub voter: VoterId,
     /// The address on which it listens for other members.
@@ -105,24 +113,6 @@ pub trait Answerer: Send + Sync {
     fn answer(&self, from: VoterId, asked: Bytes) -> BoxFuture<'static, Bytes>;
 }
 
-/// Why another member has not answered.
-#[derive(Debug, Error)]
-pub enum AskError {
-    /// It was not reached: it has done nothing.
-    #[error("member {0} is not reached: {1}")]
-    NotReached(VoterId, #[source] io::Error),
-    /// The answer has not come. It may have done what was asked.
-    #[error("member {0} has not answered: {1}")]
-    NotAnswered(VoterId, #[source] io::Error),
-}
-
-impl AskError {
-    /// Whether nothing was done for certain.
-    pub fn is_certain(&self) -> bool {
-        matches!(self, Self::NotReached(..))
-    }
-}
-
 /// A member of a quorum. Clones are the same member.
 pub struct Quorum<M: Machine> {
     inner: Arc<Inner<M>>,
@@ -137,13 +127,12 @@ impl<M: Machine> Clone for Quorum<M> {
 struct Inner<M: Machine> {
     node: NodeEnv,
     raft: Arc<openraft::Raft<Types, StateMachine<M>>>,
+    in_flight: InFlight,
     applied: Shared<M>,
     store: LogStore,
     listening: TaskHandle,
-    door: Door,
-    /// Connections that nobody uses now, for what is asked of other members.
-    idle: Mutex<BTreeMap<VoterId, Connection>>,
-    identity: Identity,
+    answerer: AnswererSlot,
+    asking: Asking,
 }
 
 impl<M: Machine> fmt::Debug for Quorum<M> {
@@ -209,15 +198,16 @@ impl<M: Machine> Quorum<M> {
         let state = StateMachine::new(machine, store.clone(), snapshot);
         let state = state.map_err(StartError::Snapshot).map_err(closing)?;
         let applied = state.shared();
-        let identity = Identity { cluster: options.cluster, voter: options.voter };
-        let connections = Connections { node: node.clone(), identity };
+        let identity = Identity { cluster: options.cluster, voter: options.voter, secret: options.secret };
+        let connections = Connections::new(node, identity.clone());
         let raft = openraft::Raft::new(options.voter, config, connections, store.clone(), state).await;
         let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
         let raft = Arc::new(raft);
-        let door = Door::default();
-        let listening = start_serving(node, listener, &raft, identity, &door);
-        let (node, idle) = (node.clone(), Mutex::default());
-        let inner = Inner { node, raft, applied, store, listening, door, idle, identity };
+        let answerer = AnswererSlot::default();
+        let listening = start_serving(node, listener, &raft, identity.clone(), &answerer);
+        let asking = Asking::new(Connections::new(node, identity));
+        let (node, in_flight) = (node.clone(), InFlight::default());
+        let inner = Inner { node, raft, in_flight, applied, store, listening, answerer, asking };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -232,11 +222,12 @@ impl<M: Machine> Quorum<M> {
     }
 
     /// Proposes a command, and waits until it is committed and applied here. If the caller gives up meanwhile, it may be committed all
-    /// the same.
+    /// the same. Commands in flight are bounded, by number and by bytes: a further one waits in line.
     pub async fn propose(&self, command: Bytes) -> Result<Accepted, ProposeError> {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLarge);
         }
+        let _share = self.inner.in_flight.enter(command.len()).await;
         let raft = Arc::clone(&self.inner.raft);
         let written =
             InNode::new(&self.inner.node, async move { raft.client_write(Command(command)).await }).await;
@@ -261,28 +252,24 @@ impl<M: Machine> Quorum<M> {
         changed.map(drop).map_err(refused)
     }
 
-    /// Has `answerer` answer what other members ask from here on. They are refused before.
+    /// Has `answerer` answer what other members ask from here on. They are refused before. The first one stays.
     pub fn answer_with(&self, answerer: Arc<dyn Answerer>) {
-        *self.inner.door.0.lock() = Some(answerer);
+        // The first one stays.
+        let _ = self.inner.answerer.set(answerer);
     }
 
-    /// Asks another member, and waits for its answer.
-    pub async fn ask(&self, to: VoterId, asked: Bytes, time: Duration) -> Result<Bytes, AskError> {
+    /// Asks another member, and waits for its answer, for `time` at most. In each lane one ask is under way at a time; others wait.
+    pub async fn ask(
+        &self,
+        to: VoterId,
+        lane: Lane,
+        asked: Bytes,
+        time: Duration,
+    ) -> Result<Bytes, AskError> {
         let inner = Arc::clone(&self.inner);
         InNode::new(&self.inner.node, async move {
-            let idle = inner.idle.lock().remove(&to);
-            let mut connection = match idle {
-                Some(connection) => connection,
-                None => inner.connection_to(to).ok_or_else(|| {
-                    AskError::NotReached(to, io::Error::new(io::ErrorKind::NotFound, "it is no member"))
-                })?,
-            };
-            let told = connection.ask(asked, time).await;
-            inner.idle.lock().insert(to, connection);
-            told.map_err(|error| match error {
-                NoAnswer::Unreachable(error) => AskError::NotReached(to, error),
-                NoAnswer::Lost(error) => AskError::NotAnswered(to, error),
-            })
+            let peer = inner.peer(to).ok_or(AskError::NotReached(to, "it is no member".to_owned()))?;
+            inner.asking.ask(&inner.node, to, &peer, lane, asked, time).await
         })
         .await
     }
@@ -356,11 +343,10 @@ impl<M: Machine> Quorum<M> {
 }
 
 impl<M: Machine> Inner<M> {
-    fn connection_to(&self, member: VoterId) -> Option<Connection> {
+    fn peer(&self, member: VoterId) -> Option<Peer> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        let peer = metrics.membership_config.membership().get_node(&member)?.clone();
-        Some(Connections { node: self.node.clone(), identity: self.identity }.connection(member, &peer))
+        metrics.membership_config.membership().get_node(&member).cloned()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Owns the messages between members of a quorum.
+//! Owns the messages between members of a quorum, once a link between them has begun.
 //!
-//! A request is: version u8, cluster id of 16 bytes, the sender and the receiver that it is meant for, kind u8, and its body. An
-//! answer is: version u8, kind u8, and its body. A snapshot is sent in pieces, each of which is answered.
+//! A request and an answer are: kind u8, and their body. Who speaks to whom, and by which version, is settled when the link
+//! [begins](crate::net). A snapshot is sent in pieces, each of which is answered; the first says what it is of, and how large.
 
 use bytes::Bytes;
 use openraft::raft::{
@@ -10,36 +10,48 @@ use openraft::raft::{
 };
 
 use crate::codec::{Malformed, Reader, Writer};
-use crate::types::{SnapshotMeta, Types, Vote, VoterId};
+use crate::types::{SnapshotMeta, Types, Vote};
 
-/// Version of the protocol between nodes.
-const VERSION: u8 = 1;
 /// Upper bound of the entries of a message.
 pub(crate) const ENTRIES_MAX: usize = 4_096;
+/// Upper bound of the commands of a message in bytes, unless it has a single one.
+pub(crate) const COMMANDS_BYTES_MAX: usize = 32 << 20;
+/// Upper bound of a message in bytes: commands, and what is around them.
+pub const MESSAGE_BYTES_MAX: usize = COMMANDS_BYTES_MAX + (2 << 20);
 /// Size in bytes of a piece of a snapshot.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
-/// The sender and the receiver of a request, and their cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    pub(crate) cluster: [u8; 16],
-    pub(crate) from: VoterId,
-    pub(crate) to: VoterId,
-}
+const _: () = assert!(crate::COMMAND_BYTES_MAX <= COMMANDS_BYTES_MAX, "a message takes each command");
+
+/// Upper bound of the reason of a refusal in bytes.
+const REASON_BYTES_MAX: usize = 300;
+
+/// A message that refuses what came before it, and says why. It is the same in all versions.
+pub(crate) const REFUSED: u8 = 0;
+/// A message with which the beginning of a link goes on.
+pub(crate) const GOES: u8 = 1;
 
 pub(crate) enum Request {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     Transfer(TransferLeaderRequest<Types>),
-    /// A piece of a snapshot, which has `total` bytes; the first one says what it is of.
+    /// A piece of a snapshot; the first one has a beginning.
     Piece {
-        first: Option<(Vote, SnapshotMeta)>,
-        total: u64,
+        beginning: Option<Beginning>,
         bytes: Bytes,
     },
     /// Something besides the quorum's own requests.
     Ask(Bytes),
+}
+
+/// A snapshot that is to be sent: the vote of the leader that sends it, and what it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    pub(crate) vote: Vote,
+    pub(crate) meta: SnapshotMeta,
+    /// Its size in bytes.
+    pub(crate) total: u64,
 }
 
 pub(crate) enum Answer {
@@ -52,7 +64,7 @@ pub(crate) enum Answer {
     Snapshot(SnapshotResponse<Types>),
     /// The answer to an ask.
     Told(Bytes),
-    /// The request is refused, for a reason that more tries do not change.
+    /// The request is refused, for this reason, and the link is over.
     Refused(String),
 }
 
@@ -63,9 +75,8 @@ const TRANSFER: u8 = 4;
 const FIRST_PIECE: u8 = 5;
 const PIECE: u8 = 6;
 const SNAPSHOT: u8 = 7;
-const REFUSED: u8 = 8;
-const ASK: u8 = 9;
-const TOLD: u8 = 10;
+const ASK: u8 = 8;
+const TOLD: u8 = 9;
 
 const SUCCESS: u8 = 0;
 const PARTIAL: u8 = 1;
@@ -85,46 +96,56 @@ fn vote_request(reader: &mut Reader<'_>) -> Result<VoteRequest<Types>, Malformed
     Ok(request)
 }
 
-impl Envelope {
-    /// A request's bytes.
-    pub(crate) fn seal(&self, request: &Request) -> Bytes {
+/// Writes the reason of a refusal, as far as it has room.
+pub(crate) fn put_reason(out: &mut Writer, reason: &str) {
+    out.bytes(&reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)]);
+}
+
+/// Reads the reason of a refusal. It goes to the log: so it is one line, whoever has written it.
+pub(crate) fn reason(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let bytes = reader.bytes()?;
+    if bytes.len() > REASON_BYTES_MAX {
+        return Err(Malformed("a reason is too long"));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|_| Malformed("a reason is no text"))?;
+    Ok(text.replace(char::is_control, "?"))
+}
+
+impl Request {
+    pub(crate) fn encode(&self) -> Bytes {
         let mut out = Writer::default();
-        out.u8(VERSION);
-        out.0.extend_from_slice(&self.cluster);
-        out.voter(self.from);
-        out.voter(self.to);
-        match request {
-            Request::Append(append) => {
+        match self {
+            Self::Append(append) => {
                 out.u8(APPEND);
                 out.vote(&append.vote);
                 out.log_id_option(append.prev_log_id.as_ref());
                 out.entries(&append.entries);
                 out.log_id_option(append.leader_commit.as_ref());
             }
-            Request::Vote(vote) => {
+            Self::Vote(vote) => {
                 out.u8(VOTE);
                 put_vote_request(&mut out, vote);
             }
-            Request::PreVote(vote) => {
+            Self::PreVote(vote) => {
                 out.u8(PRE_VOTE);
                 put_vote_request(&mut out, vote);
             }
-            Request::Transfer(transfer) => {
+            Self::Transfer(transfer) => {
                 out.u8(TRANSFER);
                 out.vote(transfer.from_leader());
                 out.voter(*transfer.to_node_id());
                 out.log_id_option(transfer.last_log_id());
             }
-            Request::Piece { first, total, bytes } => {
-                out.u8(if first.is_some() { FIRST_PIECE } else { PIECE });
-                if let Some((vote, meta)) = first {
+            Self::Piece { beginning, bytes } => {
+                out.u8(if beginning.is_some() { FIRST_PIECE } else { PIECE });
+                if let Some(Beginning { vote, meta, total }) = beginning {
                     out.vote(vote);
                     out.snapshot_meta(meta);
+                    out.u64(*total);
                 }
-                out.u64(*total);
                 out.bytes(bytes);
             }
-            Request::Ask(asked) => {
+            Self::Ask(asked) => {
                 out.u8(ASK);
                 out.bytes(asked);
             }
@@ -132,52 +153,37 @@ impl Envelope {
         out.0.into()
     }
 
-    /// Reads a request.
-    pub(crate) fn open(message: &Bytes) -> Result<(Self, Request), Malformed> {
+    pub(crate) fn decode(message: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message);
-        check_version(&mut reader)?;
-        let mut cluster = [0; 16];
-        cluster[..8].copy_from_slice(&reader.u64()?.to_le_bytes());
-        cluster[8..].copy_from_slice(&reader.u64()?.to_le_bytes());
-        let envelope = Self { cluster, from: reader.voter()?, to: reader.voter()? };
         let request = match reader.u8()? {
-            APPEND => Request::Append(AppendEntriesRequest {
+            APPEND => Self::Append(AppendEntriesRequest {
                 vote: reader.vote()?,
                 prev_log_id: reader.log_id_option()?,
                 entries: reader.entries(ENTRIES_MAX)?,
                 leader_commit: reader.log_id_option()?,
             }),
-            VOTE => Request::Vote(vote_request(&mut reader)?),
-            PRE_VOTE => Request::PreVote(vote_request(&mut reader)?),
+            VOTE => Self::Vote(vote_request(&mut reader)?),
+            PRE_VOTE => Self::PreVote(vote_request(&mut reader)?),
             TRANSFER => {
                 let (vote, to) = (reader.vote()?, reader.voter()?);
-                Request::Transfer(TransferLeaderRequest::new(vote, to, reader.log_id_option()?))
+                Self::Transfer(TransferLeaderRequest::new(vote, to, reader.log_id_option()?))
             }
-            kind @ (FIRST_PIECE | PIECE) => {
-                let first =
-                    if kind == FIRST_PIECE { Some((reader.vote()?, reader.snapshot_meta()?)) } else { None };
-                Request::Piece { first, total: reader.u64()?, bytes: reader.bytes()? }
+            FIRST_PIECE => {
+                let (vote, meta, total) = (reader.vote()?, reader.snapshot_meta()?, reader.u64()?);
+                Self::Piece { beginning: Some(Beginning { vote, meta, total }), bytes: reader.bytes()? }
             }
-            ASK => Request::Ask(reader.bytes()?),
+            PIECE => Self::Piece { beginning: None, bytes: reader.bytes()? },
+            ASK => Self::Ask(reader.bytes()?),
             _ => return Err(Malformed("a request is of no known kind")),
         };
         reader.end()?;
-        Ok((envelope, request))
-    }
-}
-
-fn check_version(reader: &mut Reader<'_>) -> Result<(), Malformed> {
-    if reader.u8()? == VERSION {
-        Ok(())
-    } else {
-        Err(Malformed("it is of another version of the protocol between nodes"))
+        Ok(request)
     }
 }
 
 impl Answer {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Writer::default();
-        out.u8(VERSION);
         match self {
             Self::Append(response) => {
                 out.u8(APPEND);
@@ -215,7 +221,7 @@ impl Answer {
             }
             Self::Refused(reason) => {
                 out.u8(REFUSED);
-                out.bytes(reason.as_bytes());
+                put_reason(&mut out, reason);
             }
         }
         out.0.into()
@@ -223,7 +229,6 @@ impl Answer {
 
     pub(crate) fn decode(message: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message);
-        check_version(&mut reader)?;
         let answer = match reader.u8()? {
             APPEND => Self::Append(match reader.u8()? {
                 SUCCESS => AppendEntriesResponse::Success,
@@ -240,7 +245,7 @@ impl Answer {
             PIECE => Self::Piece,
             SNAPSHOT => Self::Snapshot(SnapshotResponse::new(reader.vote()?)),
             TOLD => Self::Told(reader.bytes()?),
-            REFUSED => Self::Refused(String::from_utf8_lossy(&reader.bytes()?).into_owned()),
+            REFUSED => Self::Refused(reason(&mut reader)?),
             _ => return Err(Malformed("an answer is of no known kind")),
         };
         reader.end()?;
@@ -251,10 +256,9 @@ impl Answer {
 /// Reads a request and an answer; what is accepted is the same after it was written again.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn check_message(bytes: &Bytes) {
-    if let Ok((envelope, request)) = Envelope::open(bytes) {
-        let sealed = envelope.seal(&request);
-        let (again, request) = Envelope::open(&sealed).expect("it was just sealed");
-        assert_eq!((again, again.seal(&request)), (envelope, sealed));
+    if let Ok(request) = Request::decode(bytes) {
+        let encoded = request.encode();
+        assert_eq!(Request::decode(&encoded).expect("it was just encoded").encode(), encoded);
     }
     if let Ok(answer) = Answer::decode(bytes) {
         let encoded = answer.encode();

@@ -32,6 +32,9 @@ pub trait LinkListener: Send {
 
 /// The two directions of a link. It is closed once both are dropped.
 pub struct Link {
+    /// The machine on the other side, as far as addresses tell: an IPv4 address, or a network (/64) of IPv6. Anybody on the way
+    /// can pretend another one.
+    pub source: String,
     /// The outgoing direction.
     pub sender: Box<dyn LinkSender>,
     /// The incoming direction.
@@ -40,7 +43,7 @@ pub struct Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
+        f.debug_struct("Link").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
@@ -53,8 +56,14 @@ pub trait LinkSender: Send {
 
 /// Receives the messages of the other side.
 pub trait LinkReceiver: Send {
-    /// The next message; `None` once the other side sends no more. Safe to drop.
-    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Bytes>>>;
+    /// The next message, which has at most `bytes_max` bytes, and no more than the network allows; `None` once the other side
+    /// sends no more. A longer one is an error, and takes no memory; the link cannot be used any more. Safe to drop.
+    fn receive_at_most(&mut self, bytes_max: usize) -> BoxFuture<'_, io::Result<Option<Bytes>>>;
+
+    /// As [`Self::receive_at_most`], with the network's bound.
+    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Bytes>>> {
+        self.receive_at_most(usize::MAX)
+    }
 }
 
 /// A cluster node's access to the world outside.

@@ -91,6 +91,28 @@ fn messages_arrive_whole_and_in_order_and_then_the_end() {
 }
 
 #[test]
+fn message_beyond_its_bound_is_refused_and_others_arrive() {
+    on_both("127.0.0.1:0", |env, address, done| {
+        let tasks = Arc::clone(&env.tasks);
+        let test = async move {
+            let (mut one, mut other) = link(&env, &address).await;
+            for size in [0, 10, 11] {
+                one.sender.send(Bytes::from(vec![7; size])).await.expect("the link holds");
+            }
+            for size in [0, 10] {
+                let received = other.receiver.receive_at_most(10).await.expect("it is short enough");
+                assert_eq!(received.expect("a message"), vec![7; size]);
+            }
+            assert!(other.receiver.receive_at_most(10).await.is_err());
+            assert!(!one.source.is_empty());
+            assert_eq!(one.source, other.source, "both ends are on one machine");
+            done.store(true, Ordering::SeqCst);
+        };
+        tasks.spawn("test", Box::pin(test));
+    });
+}
+
+#[test]
 fn slow_reader_holds_up_its_sender_in_one_direction() {
     on_both("127.0.0.1:0", |env, address, done| {
         let tasks = Arc::clone(&env.tasks);

@@ -306,10 +306,6 @@ const REPLICAS: u8 = 2;
 const NO_LEADER: u8 = 255;
 
 impl Writer {
-    pub(super) fn u16(&mut self, value: u16) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
     pub(super) fn i32(&mut self, value: i32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
@@ -484,10 +480,6 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_le_bytes)
-    }
-
     pub(super) fn i32(&mut self) -> Result<i32, Malformed> {
         self.array().map(i32::from_le_bytes)
     }

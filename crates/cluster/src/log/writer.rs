@@ -222,7 +222,7 @@ impl Writer {
         match *self.queue.planted.lock() {
             Planted::VoteNotSynced => is_of(|record| matches!(record, Record::Vote(_))),
             Planted::EntriesNotSynced => is_of(|record| !matches!(record, Record::Vote(_))),
-            Planted::None | Planted::LeadsOnAfterAStart | Planted::IdReused => false,
+            _ => false,
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::life::{Life, LifeEnded};
 use crate::controller::{Controller, Decided, Decision, Image, Newcomer, Policy};
-use crate::quorum::{Answerer, Quorum, QuorumOptions, StartError};
+use crate::quorum::{Answerer, Lane, Quorum, QuorumOptions, StartError};
 use crate::types::VoterId;
 #[cfg(feature = "fuzzing")]
 pub(crate) use asks::check_ask;
@@ -225,7 +225,8 @@ impl Asking {
         if member == self.voter {
             return Some(ask_here(&self.asks, ask.clone()).await);
         }
-        match self.quorum.ask(member, ask.encode(), time).await {
+        let lane = if let Ask::Heartbeat(_) = ask { Lane::Heartbeats } else { Lane::Decisions };
+        match self.quorum.ask(member, lane, ask.encode(), time).await {
             Ok(told) => Some(Told::decode(&told).unwrap_or_else(|flaw| Told::Unknown(flaw.to_string()))),
             Err(error) if error.is_certain() => None,
             Err(error) => Some(Told::Unknown(error.to_string())),

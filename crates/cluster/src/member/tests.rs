@@ -148,6 +148,7 @@ impl Rig {
         MemberOptions {
             quorum: QuorumOptions {
                 cluster: [7; 16],
+                secret: crate::Secret::new([9; 32]),
                 voter: voter(member),
                 listen: NAMES[member].to_owned(),
                 directory: PathBuf::from("/quorum"),

@@ -117,6 +117,7 @@ impl Rig {
     fn options(&self, member: usize) -> QuorumOptions {
         QuorumOptions {
             cluster: [7; 16],
+            secret: Secret::new([9; 32]),
             voter: voter(member),
             listen: NAMES[member].to_owned(),
             directory: PathBuf::from("/quorum"),

@@ -1,6 +1,7 @@
 //! Tasks and links of the operating system, on tokio: a message is its length in four bytes, big-endian, and its bytes.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,6 +14,10 @@ use crate::{BoxFuture, Link, LinkListener, LinkReceiver, LinkSender, Network, Ta
 
 /// Bytes of memory that are allocated for a message before its first byte has come.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
+/// Size in bytes of the length before a message.
+const LENGTH_BYTES: usize = size_of::<u32>();
+/// Bits of an IPv6 address that name a network: its owner has all the addresses in it.
+const NETWORK_BITS: u32 = 64;
 
 /// Runs tasks on a tokio runtime.
 #[derive(Clone, Debug)]
@@ -46,19 +51,34 @@ impl Network for RealNetwork {
 
     fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Link>> {
         let (network, address) = (*self, address.to_owned());
-        Box::pin(async move { network.link(TcpStream::connect(address).await?) })
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            let peer = stream.peer_addr()?;
+            network.link(stream, peer)
+        })
     }
 }
 
 impl RealNetwork {
-    fn link(self, stream: TcpStream) -> io::Result<Link> {
+    fn link(self, stream: TcpStream, peer: SocketAddr) -> io::Result<Link> {
         stream.set_nodelay(true)?;
         let (receiver, sender) = stream.into_split();
         let bytes_max = self.message_bytes_max;
         Ok(Link {
+            source: source(peer.ip()),
             sender: Box::new(RealSender { stream: sender, bytes_max }),
             receiver: Box::new(RealReceiver { stream: receiver, buffer: BytesMut::new(), bytes_max }),
         })
+    }
+}
+
+fn source(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => {
+            let network = Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << NETWORK_BITS));
+            format!("{network}/{NETWORK_BITS}")
+        }
+        ip => ip.to_string(),
     }
 }
 
@@ -73,7 +93,10 @@ impl LinkListener for RealListener {
     }
 
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
-        Box::pin(async { self.network.link(self.socket.accept().await?.0) })
+        Box::pin(async {
+            let (stream, peer) = self.socket.accept().await?;
+            self.network.link(stream, peer)
+        })
     }
 }
 
@@ -104,23 +127,25 @@ struct RealReceiver {
 
 impl RealReceiver {
     /// The length of the next message, once it has come.
-    fn length(&self) -> io::Result<Option<usize>> {
+    fn length(&self, bytes_max: usize) -> io::Result<Option<usize>> {
         let Some(length) = self.buffer.first_chunk() else { return Ok(None) };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if length > self.bytes_max { Err(too_long(length)) } else { Ok(Some(length)) }
+        if length > bytes_max { Err(too_long(length)) } else { Ok(Some(length)) }
     }
 
-    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+    async fn next(&mut self, bytes_max: usize) -> io::Result<Option<Bytes>> {
+        let bytes_max = bytes_max.min(self.bytes_max);
         loop {
-            let length = self.length()?;
+            let length = self.length(bytes_max)?;
             if let Some(length) = length
-                && self.buffer.len() - size_of::<u32>() >= length
+                && self.buffer.len() - LENGTH_BYTES >= length
             {
-                let mut message = self.buffer.split_to(size_of::<u32>() + length);
-                return Ok(Some(message.split_off(size_of::<u32>()).freeze()));
+                let mut message = self.buffer.split_to(LENGTH_BYTES + length);
+                return Ok(Some(message.split_off(LENGTH_BYTES).freeze()));
             }
-            // At most twice the received bytes, whatever the length says.
-            self.buffer.reserve(READ_AHEAD_BYTES);
+            // At most twice the received bytes, whatever the length says, and no more than the longest message.
+            let whole = bytes_max.saturating_add(LENGTH_BYTES);
+            self.buffer.reserve(READ_AHEAD_BYTES.min(whole - self.buffer.len()));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 let is_whole = self.buffer.is_empty();
                 return if is_whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
@@ -130,11 +155,30 @@ impl RealReceiver {
 }
 
 impl LinkReceiver for RealReceiver {
-    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Bytes>>> {
-        Box::pin(self.next())
+    fn receive_at_most(&mut self, bytes_max: usize) -> BoxFuture<'_, io::Result<Option<Bytes>>> {
+        Box::pin(self.next(bytes_max))
     }
 }
 
 fn too_long(bytes: usize) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a message of {bytes} bytes is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_an_address_or_a_network_of_ipv6() {
+        let sources = [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2::ffff", "2001:db8:1:2::/64"),
+            ("::1", "::1"),
+        ];
+        for (address, expected) in sources {
+            assert_eq!(source(address.parse().unwrap()), expected);
+        }
+    }
 }

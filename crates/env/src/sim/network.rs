@@ -316,26 +316,28 @@ impl Shared {
     fn link(self: &Arc<Self>, from: NodeId, address: &str) -> io::Result<Option<Link>> {
         let mut state = self.state.lock();
         let id = state.new_id();
-        let net = &mut state.net;
-        let Some(listening) = net.listeners.get_mut(address) else {
+        let Some(to) = state.net.listeners.get(address).map(|listening| listening.node) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
-        let to = listening.node;
-        if net.cuts.contains(&(from, to)) || net.cuts.contains(&(to, from)) {
+        if state.net.cuts.contains(&(from, to)) || state.net.cuts.contains(&(to, from)) {
             return Ok(None);
         }
-        net.links.insert(id, [Side::new(from), Side::new(to)]);
-        let [here, there] = [0, 1].map(|side| self.ends(id, side));
-        listening.made.push_back(there);
-        let waker = listening.waker.take();
+        state.net.links.insert(id, [Side::new(from), Side::new(to)]);
+        let [here, there] =
+            [(0, to), (1, from)].map(|(side, other)| self.ends(id, side, state.node(other).name.clone()));
+        let waker = state.net.listeners.get_mut(address).and_then(|listening| {
+            listening.made.push_back(there);
+            listening.waker.take()
+        });
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         Ok(Some(here))
     }
 
-    fn ends(self: &Arc<Self>, id: LinkId, side: usize) -> Link {
+    fn ends(self: &Arc<Self>, id: LinkId, side: usize, source: String) -> Link {
         let shared = || Arc::clone(self);
         Link {
+            source,
             sender: Box::new(SimSender { id, side, shared: shared() }),
             receiver: Box::new(SimReceiver { id, side, shared: shared() }),
         }
@@ -426,7 +428,7 @@ struct SimReceiver {
 }
 
 impl SimReceiver {
-    fn try_receive(&self, context: &Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    fn try_receive(&self, context: &Context<'_>, bytes_max: usize) -> Poll<io::Result<Option<Bytes>>> {
         let mut state = self.shared.state.lock();
         let Some(sides) = state.net.links.get_mut(&self.id) else {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -435,6 +437,10 @@ impl SimReceiver {
             let writer = sides[1 - self.side].writer.take();
             drop(state);
             writer.into_iter().for_each(Waker::wake);
+            if bytes.len() > bytes_max {
+                let reason = format!("a message of {} bytes is too long", bytes.len());
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+            }
             return Poll::Ready(Ok(Some(bytes)));
         }
         let side = &mut sides[self.side];
@@ -456,7 +462,7 @@ impl Drop for SimReceiver {
 }
 
 impl LinkReceiver for SimReceiver {
-    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Bytes>>> {
-        Box::pin(poll_fn(|context| self.try_receive(context)))
+    fn receive_at_most(&mut self, bytes_max: usize) -> BoxFuture<'_, io::Result<Option<Bytes>>> {
+        Box::pin(poll_fn(move |context| self.try_receive(context, bytes_max)))
     }
 }
