@@ -38,7 +38,7 @@ pub use topics::{NewPartitions, NewTopic};
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::machine::Machine;
-use records::{ChangeCommand, read_records, write_records};
+use records::{ChangeCommand, write_records};
 
 /// Version of the encoding of snapshots.
 const SNAPSHOT_VERSION: u8 = 1;
@@ -126,12 +126,12 @@ impl Controller {
         if reader.u8().map_err(flaw)? != SNAPSHOT_VERSION {
             return Err("the image has a version that this program does not know".to_owned());
         }
-        let records = read_records(&mut reader).map_err(flaw)?;
-        reader.end().map_err(flaw)?;
+        // One record after the other: all of them at once would take as much memory as the image.
         let mut image = Image::default();
-        for record in records {
-            image.apply(0, record)?;
+        for _ in 0..reader.u32().map_err(flaw)? {
+            image.apply(0, reader.record().map_err(flaw)?)?;
         }
+        reader.end().map_err(flaw)?;
         Ok(image)
     }
 }

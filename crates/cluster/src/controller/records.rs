@@ -266,7 +266,7 @@ impl ChangeCommand {
             return Err(Malformed("a command has a version that this program does not know"));
         }
         let base = reader.u64()?;
-        let records = read_records(&mut reader)?;
+        let records = reader.list(Reader::record)?;
         reader.end()?;
         Ok(Self { base, records })
     }
@@ -277,10 +277,6 @@ pub(crate) fn write_records(writer: &mut Writer, records: &[Record]) {
     for record in records {
         writer.record(record);
     }
-}
-
-pub(crate) fn read_records(reader: &mut Reader<'_>) -> Result<Vec<Record>, Malformed> {
-    reader.list(Reader::record)
 }
 
 const BROKER_REGISTERED: u8 = 1;
@@ -596,7 +592,7 @@ impl Reader<'_> {
         Ok(Changed { first, count, change })
     }
 
-    fn record(&mut self) -> Result<Record, Malformed> {
+    pub(super) fn record(&mut self) -> Result<Record, Malformed> {
         Ok(match self.u8()? {
             BROKER_REGISTERED => Record::BrokerRegistered(self.registration()?),
             BROKER_CHANGED => {
