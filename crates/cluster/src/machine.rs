@@ -111,6 +111,9 @@ impl<M: Machine> Applied<M> {
     fn encode(&self) -> Bytes {
         let mut body = Writer::default();
         body.u64(self.digest);
+        #[cfg(test)]
+        body.snapshot_meta(&planted_meta(self.meta()));
+        #[cfg(not(test))]
         body.snapshot_meta(&self.meta());
         body.0.extend_from_slice(&self.machine.snapshot());
         let mut file = Writer::default();
@@ -147,6 +150,21 @@ impl<M: Machine> Applied<M> {
         self.digests.clear();
         Ok(())
     }
+}
+
+/// The meta of a snapshot with a planted bug.
+#[cfg(test)]
+fn planted_meta(mut meta: SnapshotMeta) -> SnapshotMeta {
+    use crate::planted::{Planted, is_planted};
+    if is_planted(Planted::SnapshotMidApply) {
+        let before =
+            |id: LogId| LogId::new_term_index(id.committed_leader_id().term, id.index.saturating_sub(1));
+        meta.last_log_id = meta.last_log_id.map(before);
+    }
+    if is_planted(Planted::MembershipLost) {
+        meta.last_membership = StoredMembership::default();
+    }
+    meta
 }
 
 /// `openraft`'s view of the machine.
@@ -216,9 +234,9 @@ impl<M: Machine> RaftStateMachine<Types> for StateMachine<M> {
 
     /// Durable when it returns.
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Bytes) -> io::Result<()> {
-        self.store.save_snapshot(snapshot.clone()).await?;
+        self.store.save_snapshot(index_of(meta), snapshot.clone()).await?;
         self.applied.0.lock().decode(&snapshot).map_err(io::Error::other)?;
-        *self.newest.lock() = Some(Snapshot { meta: meta.clone(), snapshot });
+        note_newest(&self.newest, Snapshot { meta: meta.clone(), snapshot });
         Ok(())
     }
 
@@ -241,9 +259,21 @@ impl RaftSnapshotBuilder<Types> for Builder {
 
     /// Durable when it returns.
     async fn build_snapshot(&mut self) -> io::Result<Snapshot<CommittedLeader, VoterId, Peer, Bytes>> {
-        self.store.save_snapshot(self.snapshot.snapshot.clone()).await?;
-        *self.newest.lock() = Some(self.snapshot.clone());
+        self.store.save_snapshot(index_of(&self.snapshot.meta), self.snapshot.snapshot.clone()).await?;
+        note_newest(&self.newest, self.snapshot.clone());
         Ok(self.snapshot.clone())
+    }
+}
+
+fn index_of(meta: &SnapshotMeta) -> Option<u64> {
+    meta.last_log_id.map(|id| id.index)
+}
+
+/// Notes a snapshot that was stored. One that was built may come behind a newer one that has arrived meanwhile.
+fn note_newest(newest: &Newest, snapshot: Snapshot<CommittedLeader, VoterId, Peer, Bytes>) {
+    let mut newest = newest.lock();
+    if newest.as_ref().is_none_or(|known| index_of(&known.meta) <= index_of(&snapshot.meta)) {
+        *newest = Some(snapshot);
     }
 }
 

@@ -48,8 +48,6 @@ pub struct QuorumOptions {
     pub heartbeat: Duration,
     /// Entries after which a snapshot takes their place.
     pub snapshot_every: u64,
-    #[cfg(test)]
-    pub(crate) planted: crate::planted::Planted,
 }
 
 /// Why a member does not start.
@@ -156,24 +154,28 @@ fn config(options: &QuorumOptions) -> Result<Config, StartError> {
         // Entries are sent before they are durable here: a leader that has lost them and led on in its term would give their indexes
         // out again.
         enable_leader_restore: Some(false),
-        // A member answers that it has a snapshot before that is durable, as we have seen. If it loses power then, its leader has to
-        // begin anew with it; what a quorum has accepted stays accepted.
+        // A member whose disk has lost what it had answered is mended, and stops no leader. By itself none loses that; see
+        // decision 12.
         allow_log_reversion: Some(true),
         // At least a leader's lease and the longest wait for an election together.
         quorum_loss_probe_interval: Some(heartbeat.saturating_mul(24)),
         ..Config::default()
     };
     #[cfg(test)]
-    let config = if options.planted == crate::planted::Planted::LeadsOnAfterAStart {
-        Config { enable_leader_restore: Some(true), ..config }
-    } else {
-        config
-    };
+    let config = with_planted(config);
     debug_assert!(
         config.max_payload_entries <= ENTRIES_MAX as u64,
         "a message takes as many entries as are sent"
     );
     config.validate().map_err(|error| StartError::Options(error.to_string()))
+}
+
+#[cfg(test)]
+fn with_planted(config: Config) -> Config {
+    use crate::planted::{Planted, is_planted};
+    let leads_on = is_planted(Planted::LeadsOnAfterAStart);
+    let probe = config.quorum_loss_probe_interval.filter(|_| !is_planted(Planted::NoProbe));
+    Config { enable_leader_restore: Some(leads_on), quorum_loss_probe_interval: probe, ..config }
 }
 
 impl<M: Machine> Quorum<M> {
@@ -188,8 +190,6 @@ impl<M: Machine> Quorum<M> {
         let listener = node.network.listen(&options.listen);
         let listener = listener.map_err(|error| StartError::Listen(options.listen.clone(), error))?;
         let Opened { store, snapshot } = LogStore::open(&node.env, &options.directory)?;
-        #[cfg(test)]
-        store.plant(options.planted);
         // The worker of a log that nobody uses ends.
         let closing = |error| {
             store.close();
@@ -204,7 +204,7 @@ impl<M: Machine> Quorum<M> {
         let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
         let raft = Arc::new(raft);
         let answerer = AnswererSlot::default();
-        let listening = start_serving(node, listener, &raft, identity.clone(), &answerer);
+        let listening = start_serving(node, listener, &raft, &store, identity.clone(), &answerer);
         let asking = Asking::new(Connections::new(node, identity));
         let (node, in_flight) = (node.clone(), InFlight::default());
         let inner = Inner { node, raft, in_flight, applied, store, listening, answerer, asking };
@@ -246,6 +246,11 @@ impl<M: Machine> Quorum<M> {
     }
 
     async fn change(&self, change: ChangeMembers<VoterId, Peer>) -> Result<(), ProposeError> {
+        // A leader that has left leads for a moment more. `openraft` does not expect another change from it, and panics in a debug
+        // build.
+        if !self.is_member() {
+            return Err(ProposeError::NotLeader(None));
+        }
         let raft = Arc::clone(&self.inner.raft);
         let changed =
             InNode::new(&self.inner.node, async move { raft.change_membership(change, false).await }).await;
@@ -307,6 +312,13 @@ impl<M: Machine> Quorum<M> {
     /// The digest of all commands and replies up to an index, if this member has applied it lately.
     pub fn digest_at(&self, index: u64) -> Option<u64> {
         self.inner.applied.0.lock().digest_at(index)
+    }
+
+    /// Whether this one is a member, by the newest entry of its log that says who is.
+    fn is_member(&self) -> bool {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().get_node(&metrics.id).is_some()
     }
 
     /// The member that leads, as far as this one knows.

@@ -6,9 +6,9 @@ use super::draft::{Draft, Refusal};
 use super::image::{Broker, Image};
 use super::partition::{DirSlot, Partition, Replica};
 use super::placement::Placer;
-#[cfg(test)]
-use super::planted::{self, Planted};
 use super::records::{LogDir, Record, Registration};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 
 /// A broker that asks to be part of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Draft<'_> {
                 return Err(Refusal::DuplicateBroker(node));
             }
             #[cfg(test)]
-            let before = &Broker { is_fenced: planted::is(Planted::NewLifeSameEpoch), ..before.clone() };
+            let before = &Broker { is_fenced: is_planted(Planted::NewLifeSameEpoch), ..before.clone() };
             self.end_session(node, before);
             registration.dirs = merged(&self.image, before, registration.dirs)?;
         }

@@ -10,9 +10,9 @@ use riverrun_types::{NodeId, PartitionId, ShardedMap, TopicId};
 
 use super::load::Loads;
 use super::partition::Partition;
-#[cfg(test)]
-use super::planted::{self, Planted};
 use super::records::{Changed, LogDir, Record, Registration, Run};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 
 /// Configs by name.
 pub type Configs = BTreeMap<String, String>;
@@ -44,7 +44,7 @@ impl Broker {
     pub(crate) fn may_lead_in(&self, dir: super::DirSlot) -> bool {
         let is_online = || self.registration.dirs.get(usize::from(dir.0)).is_some_and(LogDir::is_online);
         #[cfg(test)]
-        if planted::is(Planted::FencedElected) {
+        if is_planted(Planted::FencedElected) {
             return is_online();
         }
         !self.is_fenced && !self.is_stopping && is_online()
@@ -375,7 +375,7 @@ impl Image {
             #[cfg(not(test))]
             is_fenced: broker.is_fenced,
             #[cfg(test)]
-            is_fenced: broker.is_fenced && !planted::is(Planted::SnapshotUnfences),
+            is_fenced: broker.is_fenced && !is_planted(Planted::SnapshotUnfences),
             is_stopping: broker.is_stopping,
             changed_at: broker.changed_at,
         });
@@ -385,7 +385,7 @@ impl Image {
             #[cfg(not(test))]
             configs: Configs::clone(&topic.configs),
             #[cfg(test)]
-            configs: if planted::is(Planted::SnapshotLacksConfigs) {
+            configs: if is_planted(Planted::SnapshotLacksConfigs) {
                 Configs::new()
             } else {
                 Configs::clone(&topic.configs)
@@ -401,7 +401,7 @@ impl Image {
         let ids = Record::ProducerIdsReserved { end: self.producer_ids_end };
         let (version, features_epoch) = (self.version, self.features_epoch);
         #[cfg(test)]
-        let version = if planted::is(Planted::SnapshotLacksVersion) { 0 } else { version };
+        let version = if is_planted(Planted::SnapshotLacksVersion) { 0 } else { version };
         let versions = Record::VersionsRestored { version, features_epoch };
         brokers.chain(topics).chain(groups).chain(features).chain([ids, versions])
     }

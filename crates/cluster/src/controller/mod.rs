@@ -15,8 +15,6 @@ mod load;
 mod partition;
 mod partitions;
 mod placement;
-#[cfg(test)]
-pub(crate) mod planted;
 mod records;
 mod sessions;
 mod topics;

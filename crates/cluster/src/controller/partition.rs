@@ -9,7 +9,7 @@ use std::sync::Arc;
 use riverrun_types::{LeaderEpoch, NodeId};
 
 #[cfg(test)]
-use super::planted::{self, Planted};
+use crate::planted::{Planted, is_planted};
 
 /// Upper bound of the replicas of a partition, those of a reassignment included.
 pub const REPLICAS_MAX: usize = 16;
@@ -229,9 +229,9 @@ impl Partition {
     pub(crate) fn set_isr(&mut self, isr: ReplicaSet, minimum: usize) {
         let left = self.roles.isr.minus(isr);
         #[cfg(test)]
-        let left = if planted::is(Planted::EligibleForgotten) { ReplicaSet::EMPTY } else { left };
+        let left = if is_planted(Planted::EligibleForgotten) { ReplicaSet::EMPTY } else { left };
         #[cfg(test)]
-        let minimum = if planted::is(Planted::EligibleKept) { usize::MAX } else { minimum };
+        let minimum = if is_planted(Planted::EligibleKept) { usize::MAX } else { minimum };
         self.roles.isr = isr;
         if isr.len() < minimum {
             self.roles.elr = self.roles.elr.union(left).minus(isr);
@@ -256,7 +256,7 @@ impl Partition {
     /// Takes a replica that may lack records out of all who may lead without a loss (`unclean-excluded`). It does not lead.
     pub(crate) fn exclude(&mut self, place: usize) {
         #[cfg(test)]
-        if planted::is(Planted::UncleanKept) {
+        if is_planted(Planted::UncleanKept) {
             return;
         }
         if self.roles.isr.union(self.roles.elr).has(place) {
@@ -285,7 +285,7 @@ impl Partition {
     pub(crate) fn lead(&mut self, place: Option<usize>) {
         self.roles.leader = place.and_then(|place| u8::try_from(place).ok());
         #[cfg(test)]
-        if planted::is(Planted::LeaderWithoutEpoch) {
+        if is_planted(Planted::LeaderWithoutEpoch) {
             return;
         }
         self.leader_epoch = LeaderEpoch(self.leader_epoch.0.saturating_add(1));

@@ -7,7 +7,7 @@ use super::draft::{Draft, Refusal, Rules};
 use super::partition::{Partition, REPLICAS_MAX, Replica, ReplicaSet};
 use super::placement::Placer;
 #[cfg(test)]
-use super::planted::{self, Planted};
+use crate::planted::{Planted, is_planted};
 
 /// A change of a partition's in-sync set that its leader asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,13 @@ impl Draft<'_> {
         }
         let is_current = partition.version == asked.version;
         #[cfg(test)]
-        let is_current = is_current || planted::is(Planted::VersionNotChecked);
+        let is_current = is_current || is_planted(Planted::VersionNotChecked);
         if !is_current {
             return Err(Refusal::StaleVersion);
         }
         let Some(isr) = self.eligible(partition, &asked.isr) else {
             #[cfg(test)]
-            if planted::is(Planted::RefusalKeepsVersion) {
+            if is_planted(Planted::RefusalKeepsVersion) {
                 return Err(Refusal::Ineligible);
             }
             self.change(asked.id, |_, _, _| {});
@@ -66,8 +66,8 @@ impl Draft<'_> {
             let is_of_this_life = broker.incarnation == *incarnation;
             #[cfg(test)]
             let (is_able, is_of_this_life) = (
-                is_able || planted::is(Planted::FencedJoins),
-                is_of_this_life || planted::is(Planted::IncarnationNotChecked),
+                is_able || is_planted(Planted::FencedJoins),
+                is_of_this_life || is_planted(Planted::IncarnationNotChecked),
             );
             (is_able && is_of_this_life).then_some(())
         };
@@ -113,8 +113,8 @@ impl Draft<'_> {
         let is_in_sync = target.within(partition.roles.isr);
         #[cfg(test)]
         let (is_in_sync, has_resigned) = (
-            is_in_sync || planted::is(Planted::ReassignmentEndsEarly),
-            has_resigned || planted::is(Planted::NobodyResigns),
+            is_in_sync || is_planted(Planted::ReassignmentEndsEarly),
+            has_resigned || is_planted(Planted::NobodyResigns),
         );
         if !partition.is_reassigned() || !is_in_sync {
             return Err(Refusal::NoReassignment);

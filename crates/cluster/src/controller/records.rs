@@ -19,9 +19,9 @@ use riverrun_types::{LeaderEpoch, NodeId, TopicId};
 
 use super::image::Configs;
 use super::partition::{DirSlot, Partition, REPLICAS_MAX, Replica, ReplicaSet, Roles};
-#[cfg(test)]
-use super::planted::{self, Planted};
 use crate::codec::{Malformed, Reader, Writer};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 
 /// Version of the encoding of commands.
 const VERSION: u8 = 1;
@@ -119,7 +119,7 @@ impl Change {
         }
         partition.roles = self.roles;
         #[cfg(test)]
-        if planted::is(Planted::VersionStandsStill) && self.has_new_epoch {
+        if is_planted(Planted::VersionStandsStill) && self.has_new_epoch {
             partition.version -= 1;
         }
         partition.version = partition.version.saturating_add(1);

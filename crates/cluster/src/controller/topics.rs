@@ -8,9 +8,9 @@ use super::draft::{Draft, Refusal};
 use super::image::{Configs, PARTITIONS_MAX, Topic};
 use super::partition::{Partition, Replica, ReplicaSet};
 use super::placement::Placer;
-#[cfg(test)]
-use super::planted::{self, Planted};
 use super::records::{Record, Run};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 
 /// Partitions that are to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Draft<'_> {
     pub fn delete_topic(&mut self, id: TopicId) -> Result<(), Refusal> {
         self.topic(id)?;
         #[cfg(test)]
-        if planted::is(Planted::DeletionTakesAnother) {
+        if is_planted(Planted::DeletionTakesAnother) {
             let others = self.image.topics().map(|topic| topic.id);
             let other = others.filter(|other| *other != id).min();
             if let Some(id) = other {
@@ -135,7 +135,7 @@ impl Draft<'_> {
     pub fn reserve_producer_ids(&mut self, count: u32) -> i64 {
         let first = self.image.producer_ids_end();
         #[cfg(test)]
-        let count = if planted::is(Planted::ProducerIdsNotReserved) { 0 } else { count };
+        let count = if is_planted(Planted::ProducerIdsNotReserved) { 0 } else { count };
         self.record(Record::ProducerIdsReserved { end: first.saturating_add(i64::from(count)) });
         first
     }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
-use riverrun_env::{Env, OpenMode, read_whole};
+use riverrun_env::{Env, OpenMode, atomic_replace, read_whole};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
@@ -90,15 +90,28 @@ impl LogStore {
         self.queue.close();
     }
 
-    /// Replaces the snapshot's file. Durable when it returns.
-    pub(crate) async fn save_snapshot(&self, bytes: Bytes) -> io::Result<()> {
-        self.durable(|done| Job::Snapshot(bytes, done)).await
+    /// Replaces the snapshot's file, unless that is of a later index: one is built while another arrives. Durable when it returns,
+    /// as is all that was asked for before.
+    pub(crate) async fn save_snapshot(&self, index: Option<u64>, bytes: Bytes) -> io::Result<()> {
+        self.durable(|done| Job::Snapshot(index, bytes, done)).await
     }
 
-    /// Plants a bug.
+    /// All that was asked for before is durable when it returns.
+    pub(crate) async fn sync_all(&self) -> io::Result<()> {
+        self.durable(Job::Barrier).await
+    }
+
+    /// The vote, and the id of the last entry.
     #[cfg(test)]
-    pub(crate) fn plant(&self, bug: crate::planted::Planted) {
-        *self.queue.planted.lock() = bug;
+    pub(crate) fn ends(&self) -> (Option<Vote>, Option<LogId>) {
+        let content = self.content.lock();
+        (content.vote, content.last())
+    }
+
+    /// All entries.
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.content.lock().range(0, u64::MAX).cloned().collect()
     }
 
     async fn save(&self, record: Record) -> io::Result<()> {
@@ -145,16 +158,13 @@ fn open_log(env: &Env, directory: &Path) -> Result<Writer, StoreError> {
     let damaged = |reason: String| StoreError::Damaged { path: path.display().to_string(), reason };
     let bytes = read_file(env, &path).map_err(failed)?.unwrap_or_default();
     let (content, frames) = content_of(&bytes).map_err(damaged)?;
-    let file = env.fs.open(&path, OpenMode::CreateOrOpen).map_err(failed)?;
-    let (end, crc) = match &frames {
-        None => {
-            let (start, crc) = header();
-            file.write_all_at(&start, 0).map_err(failed)?;
-            (HEADER_BYTES, crc)
-        }
-        Some(frames) => (frames.end, frames.crc),
-    };
-    file.set_len(end as u64).map_err(failed)?;
+    let frames = frames.map_or_else(|| begin_log(env, &path), Ok).map_err(failed)?;
+    let file = env.fs.open(&path, OpenMode::ReadWrite).map_err(failed)?;
+    // After a failed sync the page cache has what the disk has not, and takes it for written: no later sync writes it.
+    let known = written_again_from(&frames);
+    let unknown = bytes.get(known..frames.end).unwrap_or_default();
+    file.write_all_at(unknown, known as u64).map_err(failed)?;
+    file.set_len(frames.end as u64).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     env.fs.sync_dir(directory).map_err(failed)?;
     Ok(Writer {
@@ -163,22 +173,59 @@ fn open_log(env: &Env, directory: &Path) -> Result<Writer, StoreError> {
         queue: Arc::default(),
         file,
         content,
-        end: end as u64,
-        crc,
+        end: frames.end as u64,
+        crc: frames.crc,
         batch: Batch::default(),
+        snapshot: None,
+        is_marked: false,
+        #[cfg(test)]
+        put_off: None,
         failed: None,
     })
+}
+
+/// Makes a log without frames, in one step: a power cut must not leave a file of which nobody knows whether it has lost
+/// something.
+fn begin_log(env: &Env, path: &Path) -> io::Result<Frames> {
+    let (start, crc) = header();
+    atomic_replace(&*env.fs, path, &start)?;
+    Ok(Frames { payloads: Vec::new(), end: HEADER_BYTES, synced: HEADER_BYTES, crc })
+}
+
+/// The position up to which the file is known to have been synced.
+fn written_again_from(frames: &Frames) -> usize {
+    #[cfg(test)]
+    if crate::planted::is_planted(crate::planted::Planted::CachedTailBelieved) {
+        return frames.end;
+    }
+    frames.synced
 }
 
 /// The content of a log file, and its frames; `None` if not even its header is whole.
 fn content_of(file: &Bytes) -> Result<(LogContent, Option<Frames>), String> {
     let frames = read_frames(file).map_err(|error| error.to_string())?;
     let mut content = LogContent::default();
-    for payload in frames.iter().flat_map(|frames| &frames.payloads) {
-        let record = Record::decode(payload).and_then(|record| content.apply(record));
-        record.map_err(|error| error.to_string())?;
+    // A frame without a payload is a mark, see `frame`.
+    for payload in frames.iter().flat_map(|frames| &frames.payloads).filter(|payload| !payload.is_empty()) {
+        let record = Record::decode(payload).map_err(|error| error.to_string())?;
+        #[cfg(test)]
+        if keeps_older(&content, &record) {
+            continue;
+        }
+        content.apply(record).map_err(|error| error.to_string())?;
     }
     Ok((content, frames))
+}
+
+/// Whether a planted bug keeps what this record would replace.
+#[cfg(test)]
+fn keeps_older(content: &LogContent, record: &Record) -> bool {
+    let is_replacing = match record {
+        Record::TruncatedFrom(_) => true,
+        Record::Entry(entry) => entry.log_id.index < content.next_index(),
+        _ => false,
+    };
+    is_replacing && crate::planted::is_planted(crate::planted::Planted::OldEntriesKept)
 }
 
 /// Reads a log file; what is accepted is the same after it was written again.
@@ -238,6 +285,11 @@ impl RaftLogStorage<Types> for LogStore {
 
     /// Durable when it returns.
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        #[cfg(test)]
+        if crate::planted::is_planted(crate::planted::Planted::VoteFromMemory) {
+            self.queue.add([Job::Record(Record::Vote(*vote), None)]);
+            return self.apply(Record::Vote(*vote));
+        }
         self.save(Record::Vote(*vote)).await?;
         self.apply(Record::Vote(*vote))
     }
@@ -278,12 +330,22 @@ impl RaftLogStorage<Types> for LogStore {
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let record = Record::TruncatedFrom(last.map_or(0, |id| id.index + 1));
         self.apply(record.clone())?;
+        #[cfg(test)]
+        if crate::planted::is_planted(crate::planted::Planted::TruncationNotWritten) {
+            return Ok(());
+        }
         self.save(record).await
     }
 
     /// Durable with what comes next: entries that come back are in the snapshot, too.
     async fn purge(&mut self, id: LogId) -> io::Result<()> {
         self.apply(Record::Purged(id))?;
+        #[cfg(test)]
+        let id = if crate::planted::is_planted(crate::planted::Planted::PurgedBeyond) {
+            self.content.lock().last().unwrap_or(id)
+        } else {
+            id
+        };
         self.queue.add([Job::Record(Record::Purged(id), None)]);
         Ok(())
     }

@@ -16,7 +16,7 @@ use riverrun_env::{FileSystem as _, NodeEnv, OpenMode};
 use super::writer::encode;
 use super::*;
 use crate::machine::{Machine, StateMachine};
-use crate::planted::Planted;
+use crate::planted::{Planted, plant};
 use crate::runtime::{InNode, Runtime};
 use crate::types::{Command, VoterId};
 
@@ -118,6 +118,7 @@ fn votes_and_entries_are_there_after_a_power_cut() {
 /// Power goes while entries and votes are written, in the middle of a write or a sync, again and again. What was lost of what was
 /// answered, if anything.
 fn loss(seed: u64, planted: Planted) -> Option<String> {
+    let _planting = plant(planted);
     let world = World::new(seed);
     let node = world.node("a");
     let (mut answered, mut voted) = (0, 0);
@@ -126,7 +127,6 @@ fn loss(seed: u64, planted: Planted) -> Option<String> {
             Ok(opened) => opened.store,
             Err(error) => return Some(error.to_string()),
         };
-        store.plant(planted);
         let progress = Arc::new(Mutex::new((answered, voted)));
         node.sim().fs.stop_after(seed * 7 % 29 + round);
         let env = node.env();
@@ -204,6 +204,41 @@ fn a_full_disk_is_waited_for_and_nothing_fails() {
     node.sim().fs.set_space(None);
     world.run_for(Duration::from_mins(1));
     assert!(matches!(*result.lock(), Some(Ok(()))), "it goes on");
+}
+
+/// The snapshot that is found after a newer one was stored, and then one that was begun before it.
+fn snapshot_after_an_older_one(planted: Planted) -> Option<Bytes> {
+    let _planting = plant(planted);
+    let world = World::new(1);
+    let node = world.node("a");
+    let store = open(&node).expect("it opens").store;
+    on(&world, &node.env(), async move {
+        store.save_snapshot(Some(7), Bytes::from_static(b"newer")).await.expect("stored");
+        store.save_snapshot(Some(3), Bytes::from_static(b"older")).await.expect("answered");
+    });
+    node.cut_power();
+    open(&node).expect("it opens").snapshot
+}
+
+#[test]
+fn an_older_snapshot_does_not_replace_a_newer_one() {
+    let found = [Planted::None, Planted::OlderSnapshotStored].map(snapshot_after_an_older_one);
+    assert_eq!(found, [Some(Bytes::from_static(b"newer")), Some(Bytes::from_static(b"older"))]);
+}
+
+#[test]
+fn a_power_cut_while_a_log_is_made_leaves_none_or_a_whole_one() {
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let node = world.node("a");
+        for operations in 0..8 {
+            node.sim().fs.stop_after(operations);
+            // It fails, or the machine stops later.
+            let _ = open(&node);
+            node.cut_power();
+        }
+        assert!(open(&node).is_ok(), "seed {seed}");
+    }
 }
 
 #[test]

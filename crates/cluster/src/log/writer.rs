@@ -20,23 +20,24 @@ pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Pause before a write is tried again for which there was no room.
 const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
-/// Size in bytes at which a log file is looked at for what is no longer needed.
-const REWRITE_BYTES_MIN: u64 = 4 << 20;
+/// Size in bytes at which a log file is looked at for what is no longer needed. Tests come there, too.
+const REWRITE_BYTES_MIN: u64 = if cfg!(test) { 32 << 10 } else { 4 << 20 };
+
+/// Size in bytes of a mark.
+const MARK_BYTES: usize = frame_bytes(0);
 
 pub(super) enum Job {
     Record(Record, Option<Done>),
     /// Nothing: it is durable once all before it is.
     Barrier(Done),
-    /// Bytes of the snapshot file, which replaces the one before.
-    Snapshot(Bytes, Done),
+    /// The last index of a snapshot, and the bytes of its file, which replaces the one before.
+    Snapshot(Option<u64>, Bytes, Done),
 }
 
 /// The jobs that wait for the worker.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<QueueState>,
-    #[cfg(test)]
-    pub(super) planted: Mutex<crate::planted::Planted>,
 }
 
 #[derive(Default)]
@@ -86,13 +87,14 @@ fn closed() -> io::Error {
 
 impl Job {
     fn end(self, result: io::Result<()>) {
-        if let Self::Record(_, Some(done)) | Self::Barrier(done) | Self::Snapshot(_, done) = self {
+        if let Self::Record(_, Some(done)) | Self::Barrier(done) | Self::Snapshot(.., done) = self {
             done(result);
         }
     }
 }
 
 /// Invariants: `content` is that of the file up to `end`, all of which is synced; `batch` is written behind it, perhaps in part.
+/// Behind a batch there is room for a mark.
 pub(super) struct Writer {
     pub(super) env: Env,
     pub(super) directory: PathBuf,
@@ -102,6 +104,13 @@ pub(super) struct Writer {
     pub(super) end: u64,
     pub(super) crc: u32,
     pub(super) batch: Batch,
+    /// The last index of the newest snapshot that was stored since the start.
+    pub(super) snapshot: Option<u64>,
+    /// Something behind the last frame says that it was synced.
+    pub(super) is_marked: bool,
+    /// A snapshot that a planted bug has answered, and whether its entries were purged.
+    #[cfg(test)]
+    pub(super) put_off: Option<(Bytes, bool)>,
     pub(super) failed: Option<String>,
 }
 
@@ -111,7 +120,7 @@ pub(super) struct Batch {
     bytes: Vec<u8>,
     crc: u32,
     records: Vec<Record>,
-    snapshot: Option<Bytes>,
+    snapshot: Option<(Option<u64>, Bytes)>,
     done: Vec<Done>,
     later: Vec<Job>,
 }
@@ -122,7 +131,10 @@ impl Work for Writer {
             let (mut jobs, is_closed) = self.queue.take();
             let mut waiting = std::mem::take(&mut self.batch.later);
             waiting.append(&mut jobs);
+            #[cfg(test)]
+            self.put_snapshots_off(&mut waiting);
             if waiting.is_empty() {
+                self.mark();
                 return if is_closed { Step::Done } else { Step::Sleep(None) };
             }
             self.batch = Batch::of(waiting, self.crc, self.end);
@@ -179,8 +191,8 @@ impl Batch {
                     batch.done.extend(done);
                 }
                 Job::Barrier(done) => batch.done.push(done),
-                Job::Snapshot(bytes, done) if batch.is_empty() => {
-                    batch.snapshot = Some(bytes);
+                Job::Snapshot(index, bytes, done) if batch.is_empty() => {
+                    batch.snapshot = Some((index, bytes));
                     batch.done.push(done);
                     break;
                 }
@@ -191,43 +203,103 @@ impl Batch {
             }
         }
         batch.later.extend(jobs);
+        if !batch.bytes.is_empty() {
+            // Room for the mark, so that a full disk has it.
+            batch.bytes.resize(batch.bytes.len() + MARK_BYTES, 0);
+        }
         batch
     }
 }
 
 impl Writer {
     /// Makes the batch durable.
-    fn write(&self) -> Result<(), Refused> {
+    fn write(&mut self) -> Result<(), Refused> {
         if let Some(failed) = &self.failed {
             return Err(Refused::Failed(io::Error::other(failed.clone())));
         }
-        if let Some(snapshot) = &self.batch.snapshot {
-            return Ok(atomic_replace(&*self.env.fs, &self.directory.join(super::SNAPSHOT_FILE), snapshot)?);
+        if let Some((index, snapshot)) = &self.batch.snapshot {
+            if *index < self.snapshot && !is_planted_older() {
+                return Ok(());
+            }
+            atomic_replace(&*self.env.fs, &self.directory.join(super::SNAPSHOT_FILE), snapshot)?;
+            self.snapshot = *index;
+            return Ok(());
         }
         self.file.write_all_at(&self.batch.bytes, self.end).map_err(|error| {
             if is_shortage(&error) { Refused::Shortage(error) } else { Refused::Failed(error) }
         })?;
         #[cfg(test)]
-        if self.leaves_sync_out() {
-            return Ok(());
+        if let Some(result) = self.planted_sync() {
+            return result;
         }
         self.file.sync_data().map_err(Refused::Failed)
     }
 
-    /// Whether a planted bug takes the batch for durable as it is.
+    /// The result of a sync with a planted bug.
     #[cfg(test)]
-    fn leaves_sync_out(&self) -> bool {
-        use crate::planted::Planted;
+    fn planted_sync(&mut self) -> Option<Result<(), Refused>> {
+        use crate::planted::{Planted, is_planted};
         let is_of = |is: fn(&Record) -> bool| self.batch.records.iter().all(is);
-        match *self.queue.planted.lock() {
-            Planted::VoteNotSynced => is_of(|record| matches!(record, Record::Vote(_))),
-            Planted::EntriesNotSynced => is_of(|record| !matches!(record, Record::Vote(_))),
-            _ => false,
+        if is_planted(Planted::AnsweredBeforeSync) {
+            for done in std::mem::take(&mut self.batch.done) {
+                done(Ok(()));
+            }
+            return None;
+        }
+        if is_planted(Planted::FailedSyncIgnored) {
+            return Some(self.file.sync_data().or(Ok(())));
+        }
+        let is_left_out = (is_planted(Planted::VoteNotSynced)
+            && is_of(|record| matches!(record, Record::Vote(_))))
+            || (is_planted(Planted::EntriesNotSynced) && is_of(|record| !matches!(record, Record::Vote(_))));
+        is_left_out.then_some(Ok(()))
+    }
+
+    /// Answers snapshots at once, if that is the planted bug, and stores each after its entries were purged and something else has
+    /// come.
+    #[cfg(test)]
+    fn put_snapshots_off(&mut self, waiting: &mut Vec<Job>) {
+        use crate::planted::{Planted, is_planted};
+        if !is_planted(Planted::PurgedBeforeSnapshot) || waiting.is_empty() {
+            return;
+        }
+        if let Some((bytes, _)) = self.put_off.take_if(|(_, is_purged)| *is_purged) {
+            let _ = atomic_replace(&*self.env.fs, &self.directory.join(super::SNAPSHOT_FILE), &bytes);
+        }
+        for job in std::mem::take(waiting) {
+            match job {
+                Job::Snapshot(_, bytes, done) => {
+                    done(Ok(()));
+                    self.put_off = Some((bytes, false));
+                }
+                job => waiting.push(job),
+            }
+        }
+        let is_purge = |job: &Job| matches!(job, Job::Record(Record::Purged(_), _));
+        if let Some((_, is_purged)) = &mut self.put_off {
+            *is_purged |= waiting.iter().any(is_purge);
+        }
+    }
+
+    /// Writes behind the last frame that it was synced. Nothing depends on it but the discovery of damage.
+    fn mark(&mut self) {
+        if self.failed.is_some() || std::mem::replace(&mut self.is_marked, true) {
+            return;
+        }
+        #[cfg(test)]
+        if crate::planted::is_planted(crate::planted::Planted::NoMark) {
+            return;
+        }
+        let mut mark = Vec::new();
+        write_frame(&mut mark, self.crc, self.end, &[]);
+        if let Err(error) = self.file.write_all_at(&mark, self.end) {
+            tracing::debug!("the end of the quorum's log was not marked: {error}");
         }
     }
 
     fn note_durable(&mut self) {
-        self.end += self.batch.bytes.len() as u64;
+        self.end += self.batch.bytes.len().saturating_sub(MARK_BYTES) as u64;
+        self.is_marked &= self.batch.bytes.is_empty();
         self.crc = self.batch.crc;
         for record in std::mem::take(&mut self.batch.records) {
             // The store has made the same step before it asked for this one.
@@ -272,9 +344,20 @@ impl Writer {
     }
 }
 
+/// Whether a planted bug stores an older snapshot.
+fn is_planted_older() -> bool {
+    #[cfg(test)]
+    let is_planted = crate::planted::is_planted(crate::planted::Planted::OlderSnapshotStored);
+    #[cfg(not(test))]
+    let is_planted = false;
+    is_planted
+}
+
 /// A file with this content, and the CRC that its next frame names.
 pub(super) fn encode(content: &LogContent) -> (Vec<u8>, u32) {
     let (start, mut crc) = header();
+    #[cfg(test)]
+    let content = &without_planted(content);
     let payloads: Vec<_> = content.records().map(|record| record.encode()).collect();
     // The file is synced as a whole before it takes the other's place.
     let synced = start.len() + payloads.iter().map(|payload| frame_bytes(payload.len())).sum::<usize>();
@@ -283,4 +366,14 @@ pub(super) fn encode(content: &LogContent) -> (Vec<u8>, u32) {
         crc = write_frame(&mut bytes, crc, synced as u64, &payload);
     }
     (bytes, crc)
+}
+
+/// The content that a planted bug keeps.
+#[cfg(test)]
+fn without_planted(content: &LogContent) -> LogContent {
+    let mut content = content.clone();
+    if crate::planted::is_planted(crate::planted::Planted::VoteLostAtRewrite) {
+        content.vote = None;
+    }
+    content
 }

@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::asks::{Alive, Ask, Heartbeat, Told};
 use super::timer::or_after;
-#[cfg(test)]
-use crate::controller::planted::{self, Planted};
 use crate::controller::{Controller, Decided, Draft, Image, Outcome, Policy, Sessions};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 use crate::quorum::{ProposeError, Quorum};
 
 /// Asks that are decided together at most.
@@ -96,7 +96,7 @@ impl Lead {
                 let now = self.node.env.clock.monotonic();
                 let since = now;
                 #[cfg(test)]
-                let since = if planted::is(Planted::SessionsFromZero) { Duration::ZERO } else { since };
+                let since = if is_planted(Planted::SessionsFromZero) { Duration::ZERO } else { since };
                 Some(Term { number, sessions: Sessions::new(self.session, since), looked: now })
             }
         }
@@ -111,7 +111,7 @@ impl Lead {
                 self.quorum.digest_at(beat.applied).is_some_and(|digest| digest != beat.digest)
             });
             #[cfg(test)]
-            if planted::is(Planted::AnsweredEarly) && waiting.iter().all(Asked::is_of_clients) {
+            if is_planted(Planted::AnsweredEarly) && waiting.iter().all(Asked::is_of_clients) {
                 for (asked, told) in waiting.into_iter().zip(plan.answers) {
                     let _ = asked.answer.send(told.at(image.version()));
                 }
@@ -235,7 +235,7 @@ impl Plan {
                 let knows = broker.changed_at <= beat.applied;
                 #[cfg(test)]
                 let knows =
-                    (knows || planted::is(Planted::UnfencedUnaware)) && !planted::is(Planted::NeverUnfenced);
+                    (knows || is_planted(Planted::UnfencedUnaware)) && !is_planted(Planted::NeverUnfenced);
                 broker.is_fenced && !broker.is_stopping && knows
             });
             if caught_up {

@@ -13,9 +13,9 @@ use riverrun_types::NodeId;
 
 use super::Asking;
 use super::asks::{Alive, Ask, Heartbeat, Told};
-#[cfg(test)]
-use crate::controller::planted::{self, Planted};
 use crate::controller::{Decided, Decision, Newcomer, Refusal, lease};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 
 /// Why a life of a broker has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +118,7 @@ impl Living {
                 let until = sent + lease(self.times.session);
                 #[cfg(test)]
                 let until =
-                    if planted::is(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
+                    if is_planted(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
                 self.life.view.lock().lease_until = (!alive.is_fenced).then_some(until);
             }
             self.asking.node.tasks.sleep(self.times.heartbeat).await;

@@ -15,8 +15,8 @@ use riverrun_env::sim::{SimNode, SimRandom, World};
 use riverrun_types::{DurabilityLevel, NodeId, PartitionId, TopicId};
 
 use super::*;
-use crate::controller::planted::{Planted, plant};
 use crate::controller::{Configs, LogDir, NewPartitions, NewTopic, Refusal, Registration};
+use crate::planted::{Planted, plant};
 use crate::types::Peer;
 
 const MEMBERS: usize = 3;
@@ -154,7 +154,6 @@ impl Rig {
                 directory: PathBuf::from("/quorum"),
                 heartbeat: Duration::from_millis(50),
                 snapshot_every: 50,
-                planted: crate::planted::Planted::None,
             },
             policy: Arc::new(Levels),
             session: 3 * SECOND,
@@ -548,13 +547,11 @@ fn the_same_seed_goes_the_same_way() {
 
 /// The first seed that finds a planted bug.
 fn found(bug: Planted, seeds: Range<u64>) -> Option<(u64, Broken)> {
-    plant(bug);
-    let found = seeds.into_iter().find_map(|seed| {
+    let _planting = plant(bug);
+    seeds.into_iter().find_map(|seed| {
         let broken = std::panic::catch_unwind(|| Rig::new(seed).run(30).err());
         broken.unwrap_or(Some(Broken::Stopped)).map(|broken| (seed, broken))
-    });
-    plant(Planted::None);
-    found
+    })
 }
 
 /// Each bug is found by the promise that it breaks, which nothing else would notice. The seeds begin shortly before the one that

@@ -233,6 +233,10 @@ fn named((min, max): (u16, u16)) -> String {
 
 /// Whether a voter is the one that is meant, if that is known; the error is the one that is meant instead.
 fn is_meant(to: Option<VoterId>, voter: VoterId) -> Result<(), VoterId> {
+    #[cfg(test)]
+    if is_planted(Planted::OtherLifeAnswers) {
+        return Ok(());
+    }
     match to {
         Some(to) if to != voter => Err(to),
         _ => Ok(()),

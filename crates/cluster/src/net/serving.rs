@@ -14,7 +14,10 @@ use super::hello::Failure;
 use super::links::{Links, Place};
 use super::notes::Strangers;
 use super::{IDLE_TIME, Identity, PROOF_TIME};
+use crate::log::LogStore;
 use crate::machine::{Machine, StateMachine};
+#[cfg(test)]
+use crate::planted::{Planted, is_planted};
 use crate::quorum::Answerer;
 use crate::runtime::{InNode, Runtime};
 use crate::types::{Types, VoterId};
@@ -30,6 +33,7 @@ struct Door<M: Machine> {
     node: NodeEnv,
     identity: Identity,
     raft: Raft<M>,
+    store: LogStore,
     arrival: Arrival,
     strangers: Strangers,
     answerer: AnswererSlot,
@@ -40,12 +44,15 @@ pub(crate) fn start_serving<M: Machine>(
     node: &NodeEnv,
     listener: Box<dyn LinkListener>,
     raft: &Arc<Raft<M>>,
+    store: &LogStore,
     identity: Identity,
     answerer: &AnswererSlot,
 ) -> TaskHandle {
     let strangers = Strangers::new(Arc::clone(&node.env.clock));
-    let (raft, arrival, answerer) = (Raft::clone(raft), Arrival::default(), Arc::clone(answerer));
-    let door = Arc::new(Door { node: node.clone(), identity, raft, arrival, strangers, answerer });
+    let (raft, store, arrival) = (Raft::clone(raft), store.clone(), Arrival::default());
+    let (node, answerer) = (node.clone(), Arc::clone(answerer));
+    let door = Arc::new(Door { node, identity, raft, store, arrival, strangers, answerer });
+    let node = &door.node.clone();
     node.tasks.spawn("quorum-listener", Box::pin(InNode::new(node, door.serve(listener))))
 }
 
@@ -123,14 +130,22 @@ impl<M: Machine> Door<M> {
 
     /// Installs a snapshot, in a task of its own: it is in memory until that is over, even if its link ends before.
     async fn install(&self, arrived: Arrived) -> Option<SnapshotResponse<Types>> {
-        let raft = self.raft.clone();
+        let (raft, store) = (self.raft.clone(), self.store.clone());
         let installing = Runtime::spawn(async move {
             let Arrived { beginning: Beginning { vote, meta, .. }, bytes, place } = arrived;
-            let installed = raft.install_full_snapshot(vote, Snapshot { meta, snapshot: bytes }).await;
+            let installed =
+                raft.install_full_snapshot(vote, Snapshot { meta, snapshot: bytes }).await.ok()?;
+            #[cfg(test)]
+            if is_planted(Planted::InstallAnsweredEarly) {
+                return Some(installed);
+            }
+            // `openraft` takes a snapshot for installed at once if its entries are here and committed, durable or not. The leader is
+            // told of what is durable.
+            store.sync_all().await.ok()?;
             drop(place);
-            installed
+            Some(installed)
         });
-        installing.await.ok()?.ok()
+        installing.await.ok()?
     }
 }
 

@@ -153,7 +153,6 @@ impl Rig {
             directory: PathBuf::from("/quorum"),
             heartbeat: Duration::from_millis(50),
             snapshot_every: 1_000,
-            planted: Planted::None,
         };
         let node = &self.nodes[member];
         let env = node.env();

@@ -56,7 +56,6 @@ mod tests {
 
     use super::super::{COMMAND_BYTES_MAX, Quorum, QuorumOptions};
     use super::*;
-    use crate::planted::Planted;
     use crate::{Machine, Peer, Secret, VoterId};
 
     fn poll<'a>(entering: &mut Pin<&mut impl Future<Output = Share<'a>>>) -> Option<Share<'a>> {
@@ -157,7 +156,6 @@ mod tests {
             directory: PathBuf::from("/quorum"),
             heartbeat: Duration::from_millis(50),
             snapshot_every: 10_000,
-            planted: Planted::None,
         };
         let started = Arc::clone(&slot);
         node.env().tasks.spawn(

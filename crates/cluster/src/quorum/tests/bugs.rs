@@ -1,0 +1,87 @@
+//! Bugs that are planted, each of which the checks have to find; and that each check is needed for one of them.
+
+use super::EVENTS;
+use super::faults::Fault;
+use super::invariants::Broken;
+use super::rig::Rig;
+use crate::planted::Planted;
+
+/// What a run with a planted bug breaks, with this check left out.
+fn broken(planted: Planted, faults: &'static [Fault], seed: u64, left_out: Option<Broken>) -> Option<Broken> {
+    let run = || {
+        let mut rig = Rig::new(seed, planted);
+        rig.faults = faults;
+        rig.seen.left_out = left_out;
+        rig.run(EVENTS).err()
+    };
+    std::panic::catch_unwind(run).unwrap_or(Some(Broken::Panicked))
+}
+
+/// What may happen for a bug to show soon: only this, and from this seed on.
+type Where = (Planted, &'static [Fault], u64);
+
+/// Bugs that are not found within some seeds.
+fn missed(bugs: &[Where]) -> Vec<Planted> {
+    let is_missed = |bug: &&Where| {
+        let (planted, faults, first) = **bug;
+        let found = (first..first + 40).find_map(|seed| Some((seed, broken(planted, faults, seed, None)?)));
+        println!("{planted:?}: {found:?}");
+        found.is_none()
+    };
+    bugs.iter().filter(is_missed).map(|(planted, ..)| *planted).collect()
+}
+
+const STOPS: &[Fault] = &[Fault::Kill, Fault::CutPower, Fault::CutAllPower, Fault::Start, Fault::Start];
+const SYNCS: &[Fault] = &[Fault::FailSync, Fault::FailSync, Fault::Start, Fault::Start, Fault::CutPower];
+const SLOW: &[Fault] = &[Fault::CutPowerInSync, Fault::CutPowerInSync, Fault::Start, Fault::Start];
+const WAYS: &[Fault] =
+    &[Fault::Isolate, Fault::Isolate, Fault::HealWays, Fault::Start, Fault::Kill, Fault::RestartInTurns];
+const FLIPS: &[Fault] = &[Fault::FlipByte, Fault::Start];
+const LIVES: &[Fault] =
+    &[Fault::LoseDirectory, Fault::CutWay, Fault::Start, Fault::HealWays, Fault::CutPower];
+
+#[test]
+fn bugs_of_syncs_are_found() {
+    let bugs: [Where; 6] = [
+        (Planted::VoteNotSynced, &Fault::ALL, 1),
+        (Planted::VoteFromMemory, &Fault::ALL, 1),
+        (Planted::EntriesNotSynced, STOPS, 1),
+        (Planted::AnsweredBeforeSync, SLOW, 1),
+        (Planted::FailedSyncIgnored, SYNCS, 1),
+        (Planted::CachedTailBelieved, SYNCS, 1),
+    ];
+    assert_eq!(missed(&bugs), []);
+}
+
+#[test]
+fn bugs_of_reading_the_log_are_found() {
+    let bugs: [Where; 4] = [
+        (Planted::ChecksumNotChecked, &Fault::ALL, 6),
+        (Planted::OldEntriesKept, WAYS, 1),
+        (Planted::TruncationNotWritten, WAYS, 1),
+        (Planted::NoMark, FLIPS, 1),
+    ];
+    assert_eq!(missed(&bugs), []);
+}
+
+#[test]
+fn bugs_of_snapshots_are_found() {
+    let bugs: [Where; 5] = [
+        (Planted::PurgedBeyond, STOPS, 1),
+        (Planted::PurgedBeforeSnapshot, STOPS, 6),
+        (Planted::SnapshotMidApply, STOPS, 1),
+        (Planted::MembershipLost, STOPS, 1),
+        (Planted::VoteLostAtRewrite, STOPS, 1),
+    ];
+    assert_eq!(missed(&bugs), []);
+}
+
+#[test]
+fn bugs_of_who_is_who_are_found() {
+    let bugs: [Where; 3] = [
+        (Planted::LeadsOnAfterAStart, SLOW, 3),
+        (Planted::IdReused, STOPS, 1),
+        (Planted::OtherLifeAnswers, LIVES, 19),
+    ];
+    assert_eq!(missed(&bugs), []);
+}
