@@ -45,6 +45,8 @@ pub(crate) enum Planted {
     InstallAnsweredEarly,
     /// A message for another life of the directory is taken.
     OtherLifeAnswers,
+    /// Whoever asks for a vote gets it.
+    VoteAlwaysGranted,
     /// A leader leads on in its term after a start.
     LeadsOnAfterAStart,
     /// A leader that has lost its quorum leads on.

@@ -241,6 +241,58 @@ fn a_power_cut_while_a_log_is_made_leaves_none_or_a_whole_one() {
     }
 }
 
+/// Entries that a start finds after a failed sync, and those that the next one finds after a power cut.
+fn entries_after_a_failed_sync(planted: Planted) -> [Vec<Entry>; 2] {
+    let _planting = plant(planted);
+    let world = World::new(1);
+    let node = world.node("a");
+    let mut store = open(&node).expect("it opens").store;
+    node.sim().fs.fail_sync_after(0);
+    on(&world, &node.env(), async move { append(&mut store, vec![entry(1, 0, "a")]).await })
+        .expect_err("it is not durable");
+    node.kill();
+    let before = open(&node).expect("it opens").store.entries();
+    node.cut_power();
+    [before, open(&node).expect("it opens").store.entries()]
+}
+
+#[test]
+fn a_start_builds_on_nothing_that_the_page_cache_has_alone() {
+    assert_eq!(entries_after_a_failed_sync(Planted::None), [vec![entry(1, 0, "a")], vec![entry(1, 0, "a")]]);
+    let [before, after] = entries_after_a_failed_sync(Planted::CachedTailBelieved);
+    assert_ne!(before, after);
+}
+
+/// Bytes of a log, counted from its end, of which a flipped bit does not refuse the start after a kill.
+fn unnoticed_flips(planted: Planted) -> Vec<usize> {
+    let _planting = plant(planted);
+    let world = World::new(1);
+    let node = world.node("a");
+    let mut store = open(&node).expect("it opens").store;
+    on(&world, &node.env(), async move { append(&mut store, vec![entry(1, 0, "a")]).await }).expect("taken");
+    world.run_for(Duration::from_millis(1));
+    node.kill();
+    let path = Path::new("/quorum/quorum.log");
+    let log = read_whole(&*node.sim().fs, path, 1 << 20).expect("read");
+    let is_unnoticed = |at: &usize| {
+        let other = World::new(1).node("a");
+        other.sim().fs.create_dir_all(Path::new(DIRECTORY)).expect("made");
+        let mut flipped = log.clone();
+        flipped[*at] ^= 1 << (at % 8);
+        let file = other.sim().fs.open(path, OpenMode::CreateNew).expect("made");
+        file.write_all_at(&flipped, 0).expect("written");
+        !matches!(open(&other), Err(StoreError::Damaged { .. }))
+    };
+    (0..log.len()).filter(is_unnoticed).map(|at| log.len() - at).collect()
+}
+
+#[test]
+fn a_flipped_bit_of_the_last_entry_is_noticed_after_a_kill() {
+    let of_the_mark: Vec<_> = (1..=24).rev().collect();
+    assert_eq!(unnoticed_flips(Planted::None), of_the_mark);
+    assert!(unnoticed_flips(Planted::NoMark).len() > 24);
+}
+
 #[test]
 fn a_failed_sync_ends_the_log_and_answers_nothing_as_durable() {
     let world = World::new(1);

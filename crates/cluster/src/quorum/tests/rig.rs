@@ -327,8 +327,11 @@ impl Rig {
         if matches!(error, StartError::Store(StoreError::Io(..))) && !self.is_settling {
             return Ok(());
         }
-        eprintln!("{} does not start: {error}", self.id(host));
-        self.seen.hold(false, Broken::NoStart)
+        let result = self.seen.hold(false, Broken::NoStart);
+        if result.is_err() {
+            eprintln!("{} does not start: {error}", self.id(host));
+        }
+        result
     }
 
     /// Looks at each member.
@@ -338,6 +341,7 @@ impl Rig {
             let is_well = self.hosts[host].may_fail || !self.has_failed(host);
             self.seen.hold(is_well, Broken::Stopped)?;
             let view = self.view(host, &quorum);
+            self.seen.applied(view.applied, view.digest)?;
             if self.seen.look(&view)? {
                 self.look_at_leader(&quorum, view.leads.unwrap_or(0))?;
             }
@@ -346,6 +350,7 @@ impl Rig {
     }
 
     fn view(&self, host: usize, quorum: &Quorum<Kept>) -> View {
+        let progress = quorum.progress();
         let metrics = quorum.inner.raft.metrics();
         let metrics = metrics.borrow_watched();
         let leads = metrics.state == openraft::ServerState::Leader;
@@ -356,7 +361,8 @@ impl Rig {
             start: self.hosts[host].slot.lock().starts,
             voted: quorum.inner.store.ends().0.map_or(0, |vote| vote.leader_id.term),
             leads: leads.then_some(metrics.current_term),
-            applied: quorum.progress().applied,
+            applied: progress.applied,
+            digest: progress.digest,
             heard: heard.collect(),
         }
     }
@@ -372,17 +378,6 @@ impl Rig {
         self.seen.is_complete(term, &self.accepted.lock(), has)
     }
 
-    /// Looks at all members, and at all that they have applied.
-    pub(super) fn check(&mut self) -> Result<(), Broken> {
-        self.look()?;
-        for (_, quorum) in self.running() {
-            let progress = quorum.progress();
-            let kept = quorum.look(|kept| kept.0.clone());
-            self.seen.applied(progress.applied, progress.digest, &kept)?;
-        }
-        Ok(())
-    }
-
     /// Lets time pass, and looks at the members meanwhile.
     pub(super) fn pass(&mut self, time: Duration) -> Result<(), Broken> {
         let end = self.world.now() + time;
@@ -390,7 +385,7 @@ impl Rig {
             self.world.run_for(LOOK.min(end.saturating_sub(self.world.now())));
             self.look()?;
         }
-        self.check()
+        Ok(())
     }
 
     /// Whether this comes true in time.
@@ -421,21 +416,20 @@ impl Rig {
             operator.want(wanted.clone());
             operator.voters == wanted && operator.wish.is_none()
         })?;
-        self.tell_unless(changed);
-        self.seen.hold(changed, Broken::NoProgress)?;
+        self.progresses(changed)?;
         let before = self.accepted.lock().len();
         let goes_on = self.comes(60 * SECOND, |rig| rig.accepted.lock().len() > before + 3)?;
-        self.tell_unless(goes_on);
-        self.seen.hold(goes_on, Broken::NoProgress)?;
+        self.progresses(goes_on)?;
         self.pass(5 * SECOND)?;
         self.has_all_accepted()
     }
 
-    /// Tells how the members stand, unless all is well.
-    fn tell_unless(&self, is_well: bool) {
-        if is_well {
-            return;
-        }
+    /// Tells how the members stand, unless things go on.
+    fn progresses(&self, does: bool) -> Result<(), Broken> {
+        self.seen.hold(does, Broken::NoProgress).inspect_err(|_| self.tell())
+    }
+
+    fn tell(&self) {
         let operator = self.operator.lock();
         eprintln!("voters {:?}, wanted {:?}", operator.voters, operator.wish);
         for (host, quorum) in self.running() {
