@@ -242,6 +242,20 @@ impl<M: Machine> Quorum<M> {
 
     /// Makes these the voters; each has to follow already. Those who leave are no members any more.
     pub async fn set_voters(&self, voters: BTreeSet<VoterId>) -> Result<(), ProposeError> {
+        // A change that a former leader has not ended is ended first: on top of it a leader that both leave would be no member in
+        // the middle of the change, which `openraft` does not expect either.
+        let sets = self
+            .inner
+            .raft
+            .metrics()
+            .borrow_watched()
+            .membership_config
+            .membership()
+            .get_joint_config()
+            .clone();
+        if let [_, .., last] = sets.as_slice() {
+            self.change(ChangeMembers::ReplaceAllVoters(last.clone())).await?;
+        }
         self.change(ChangeMembers::ReplaceAllVoters(voters)).await
     }
 
