@@ -29,7 +29,7 @@ use crate::types::{Command, Peer, Types, VoterId};
 use crate::wire::ENTRIES_MAX;
 
 /// Upper bound of a command in bytes.
-pub const COMMAND_BYTES_MAX: usize = 16 << 20;
+pub const COMMAND_BYTES_MAX: usize = 32 << 20;
 
 /// The options of a member.
 #[derive(Clone, Debug)]

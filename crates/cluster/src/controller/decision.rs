@@ -364,7 +364,8 @@ impl Writer {
             | Refusal::Ineligible
             | Refusal::NoElection
             | Refusal::NoReassignment
-            | Refusal::LeaderMustResign => {}
+            | Refusal::LeaderMustResign
+            | Refusal::TooLarge => {}
         }
     }
 }
@@ -390,6 +391,7 @@ fn code_of(refusal: &Refusal) -> u8 {
         Refusal::InvalidReplicas(_) => 17,
         Refusal::InvalidPartitions(_) => 18,
         Refusal::NotEnoughBrokers { .. } => 19,
+        Refusal::TooLarge => 20,
     }
 }
 
@@ -488,6 +490,7 @@ impl Reader<'_> {
             17 => Refusal::InvalidReplicas(self.text()?),
             18 => Refusal::InvalidPartitions(self.text()?),
             19 => Refusal::NotEnoughBrokers { asked: count_of(self.u64()?), there: count_of(self.u64()?) },
+            20 => Refusal::TooLarge,
             _ => return Err(Malformed("a refusal is of a kind that this program does not know")),
         })
     }

@@ -93,6 +93,9 @@ pub enum Refusal {
     /// A list of replicas is none: empty, too long, with a broker twice or one that has not registered.
     #[error("the list of replicas is invalid: {0}")]
     InvalidReplicas(String),
+    /// It changes more than one command can carry.
+    #[error("the change is too large: ask for less at once")]
+    TooLarge,
     /// A number of partitions is none.
     #[error("the number of partitions is invalid: {0}")]
     InvalidPartitions(String),

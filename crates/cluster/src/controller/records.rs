@@ -8,9 +8,12 @@
 //! record     kind u8, then its fields in the order below
 //! text       length u32, UTF-8
 //! partition  count of replicas u8, each node i32 and dir u16; roles; leader epoch i32; version i32
-//! roles      leader u8 (255: none), isr, elr, last elr, adding, removing as bits u16 each, ack quorum u8
-//! change     flags u8 (1: new leader epoch, 2: replicas follow), roles, replicas
+//! roles      flags u8, leader u8 (255: none), then those that flags 1, 2, 4, 8, 16, 32 say are not empty or 0: isr, elr, last elr,
+//!            adding, removing as bits u16 each, ack quorum u8; flag 64: new leader epoch, flag 128: replicas follow
+//! change     first partition and count as varints, roles, replicas
 //! ```
+//!
+//! A change of every partition that there may be, each unlike its neighbours, fits into one command.
 
 use std::sync::Arc;
 
@@ -294,10 +297,12 @@ const PRODUCER_IDS_RESERVED: u8 = 12;
 const FEATURE_SET: u8 = 13;
 const VERSIONS_RESTORED: u8 = 14;
 
-/// The bit of a change that has a new leader epoch.
-const NEW_EPOCH: u8 = 1;
-/// The bit of a change that has replicas.
-const REPLICAS: u8 = 2;
+/// The flag of roles with an ack quorum.
+const ACK_QUORUM: u8 = 32;
+/// The flag of a change that has a new leader epoch.
+const NEW_EPOCH: u8 = 64;
+/// The flag of a change that has replicas.
+const REPLICAS: u8 = 128;
 /// The place of a leader that there is not.
 const NO_LEADER: u8 = 255;
 
@@ -363,19 +368,35 @@ impl Writer {
         }
     }
 
-    fn roles(&mut self, roles: &Roles) {
+    /// Writes roles, with more flags.
+    fn roles(&mut self, roles: &Roles, flags: u8) {
+        let sets = [roles.isr, roles.elr, roles.last_elr, roles.adding, roles.removing];
+        let is_there = sets.iter().enumerate().filter(|(_, set)| !set.is_empty());
+        let flags = is_there.fold(flags, |flags, (at, _)| flags | 1 << at);
+        self.u8(flags | if roles.ack_quorum == 0 { 0 } else { ACK_QUORUM });
         self.u8(roles.leader.unwrap_or(NO_LEADER));
-        for set in [roles.isr, roles.elr, roles.last_elr, roles.adding, roles.removing] {
+        for set in sets.into_iter().filter(|set| !set.is_empty()) {
             self.u16(set.bits());
         }
-        self.u8(roles.ack_quorum);
+        if roles.ack_quorum != 0 {
+            self.u8(roles.ack_quorum);
+        }
+    }
+
+    /// Writes seven bits in each byte, the lowest first; all but the last have the highest bit.
+    fn varint(&mut self, mut value: u32) {
+        while value >= 0x80 {
+            self.u8(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
+            value >>= 7;
+        }
+        self.u8(u8::try_from(value).unwrap_or(0));
     }
 
     fn runs(&mut self, runs: &[Run]) {
         self.list(runs, |writer, run| {
             writer.u32(run.count);
             writer.replicas(&run.partition.replicas);
-            writer.roles(&run.partition.roles);
+            writer.roles(&run.partition.roles, 0);
             writer.i32(run.partition.leader_epoch.0);
             writer.i32(run.partition.version);
         });
@@ -383,11 +404,10 @@ impl Writer {
 
     fn changed(&mut self, changed: &Changed) {
         let Change { has_new_epoch, replicas, roles } = &changed.change;
-        self.i32(changed.first);
-        self.u32(changed.count);
+        self.varint(changed.first.cast_unsigned());
+        self.varint(changed.count);
         let has = |bit, is_there| if is_there { bit } else { 0 };
-        self.u8(has(NEW_EPOCH, *has_new_epoch) | has(REPLICAS, replicas.is_some()));
-        self.roles(roles);
+        self.roles(roles, has(NEW_EPOCH, *has_new_epoch) | has(REPLICAS, replicas.is_some()));
         if let Some(replicas) = replicas {
             self.replicas(replicas);
         }
@@ -554,16 +574,36 @@ impl Reader<'_> {
         (0..count).map(|_| Ok(Replica { node: self.node()?, dir: DirSlot(self.u16()?) })).collect()
     }
 
-    fn roles(&mut self) -> Result<Roles, Malformed> {
+    /// Reads roles, and their flags.
+    fn roles(&mut self) -> Result<(Roles, u8), Malformed> {
+        let flags = self.u8()?;
         let leader = Some(self.u8()?).filter(|leader| *leader != NO_LEADER);
-        let mut set = || self.u16().map(ReplicaSet::from_bits);
-        let (isr, elr, last_elr) = (set()?, set()?, set()?);
-        let (adding, removing) = (set()?, set()?);
-        Ok(Roles { leader, isr, elr, last_elr, adding, removing, ack_quorum: self.u8()? })
+        let mut set = |at: u8| match flags >> at & 1 {
+            0 => Ok(ReplicaSet::EMPTY),
+            _ => self.u16().map(ReplicaSet::from_bits),
+        };
+        let (isr, elr, last_elr) = (set(0)?, set(1)?, set(2)?);
+        let (adding, removing) = (set(3)?, set(4)?);
+        let ack_quorum = if flags & ACK_QUORUM == 0 { 0 } else { self.u8()? };
+        Ok((Roles { leader, isr, elr, last_elr, adding, removing, ack_quorum }, flags))
     }
 
-    fn count(&mut self) -> Result<u32, Malformed> {
-        let count = self.u32()?;
+    fn varint(&mut self) -> Result<u32, Malformed> {
+        let mut value = 0;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = u32::from(self.u8()?);
+            if shift == 28 && byte > 0xf {
+                break;
+            }
+            value |= (byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed("a number is too large"))
+    }
+
+    fn count(count: u32) -> Result<u32, Malformed> {
         if (1..=RUN_MAX).contains(&count) {
             Ok(count)
         } else {
@@ -573,7 +613,8 @@ impl Reader<'_> {
 
     fn runs(&mut self) -> Result<Vec<Run>, Malformed> {
         self.list(|reader| {
-            let (count, replicas, roles) = (reader.count()?, reader.replicas()?, reader.roles()?);
+            let count = Self::count(reader.u32()?)?;
+            let (replicas, (roles, _)) = (reader.replicas()?, reader.roles()?);
             let (leader_epoch, version) = (LeaderEpoch(reader.i32()?), reader.i32()?);
             let partition = Partition { replicas, roles, leader_epoch, version };
             partition.check().map_err(Malformed)?;
@@ -582,11 +623,8 @@ impl Reader<'_> {
     }
 
     fn changed(&mut self) -> Result<Changed, Malformed> {
-        let (first, count, flags) = (self.i32()?, self.count()?, self.u8()?);
-        if flags & !(NEW_EPOCH | REPLICAS) != 0 {
-            return Err(Malformed("a change has flags that this program does not know"));
-        }
-        let roles = self.roles()?;
+        let (first, count) = (self.varint()?.cast_signed(), Self::count(self.varint()?)?);
+        let (roles, flags) = self.roles()?;
         let replicas = if flags & REPLICAS == 0 { None } else { Some(self.replicas()?) };
         let change = Change { has_new_epoch: flags & NEW_EPOCH != 0, replicas, roles };
         Ok(Changed { first, count, change })

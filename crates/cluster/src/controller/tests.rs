@@ -369,7 +369,7 @@ fn replicas_in_lost_log_dirs_begin_anew_in_others() {
 }
 
 #[test]
-fn a_second_node_with_the_same_id_is_refused_while_the_first_lives() {
+fn a_node_with_a_live_ones_id_is_refused() {
     let mut cluster = Cluster::of(3, "1");
     let newcomer = || Newcomer {
         registration: Registration { directory: [99; 16], life: [99; 16], ..registration(0) },
@@ -503,6 +503,30 @@ fn followers_of_a_broker_are_few() {
     }
     assert_eq!(peers.len(), 40);
     assert!(peers.values().all(|peers| peers.len() <= 8), "{peers:?}");
+}
+
+#[test]
+fn a_change_of_every_partition_fits_into_one_command() {
+    let mut cluster = Cluster::default();
+    for node in 0..3 {
+        cluster.start(node);
+    }
+    let lists = |count: i32| (0..count).map(|index| (0..3).map(|step| NodeId((index + step) % 3)).collect());
+    let per_topic = 100;
+    for number in 0..40_u64 {
+        let id = TopicId([u8::try_from(number).expect("few"); 16]);
+        let partitions = NewPartitions::Assigned(lists(per_topic).collect());
+        let new = NewTopic { id, name: format!("t{number}"), configs: Configs::new(), partitions };
+        cluster.decide(|draft| draft.create_topic(new).expect("made"));
+    }
+    let image = Arc::clone(cluster.controller.image());
+    let mut draft = Draft::new(&image, &Levels);
+    draft.fence(NodeId(0)).expect("fenced");
+    let partitions = 40 * usize::try_from(per_topic).expect("few");
+    let each = draft.into_bytes().len().div_ceil(partitions);
+    // A topic has an id and a count of its own, of 21 bytes.
+    let largest = (each + 21) * usize::try_from(PARTITIONS_MAX).expect("few");
+    assert!(largest <= crate::COMMAND_BYTES_MAX, "{each} bytes a partition");
 }
 
 #[test]

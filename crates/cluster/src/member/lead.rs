@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::asks::{Alive, Ask, Heartbeat, Told};
 use super::timer::or_after;
-use crate::controller::{Controller, Decided, Draft, Image, Outcome, Policy, Sessions};
+use crate::controller::{Controller, Decided, Draft, Image, Outcome, Policy, Refusal, Sessions};
 #[cfg(test)]
 use crate::planted::{Planted, is_planted};
 use crate::quorum::{ProposeError, Quorum};
@@ -128,6 +128,7 @@ impl Lead {
                     return;
                 }
                 Agreed::Stale => {}
+                Agreed::TooLarge => return self.serve_in_parts(term, waiting).await,
                 Agreed::NotLeader => {
                     let leader = self.quorum.leader();
                     return answer_all(waiting, |_| Told::NotLeader(leader));
@@ -139,6 +140,24 @@ impl Lead {
             waiting.retain(|asked| !asked.answer.is_closed());
         }
         answer_all(waiting, |_| Told::NotLeader(None));
+    }
+
+    /// Serves a batch that is too large for one command: half of it, and then the other half. A single ask that is too large by itself
+    /// is refused.
+    async fn serve_in_parts(&self, term: &mut Term, mut asked: Vec<Asked>) {
+        if asked.len() < 2 {
+            return answer_all(asked, |ask| match ask {
+                Ask::Decide(decisions) => {
+                    let refused = Decided::Refused(Refusal::TooLarge);
+                    Told::Decided { version: 0, answers: vec![refused; decisions.len()] }
+                }
+                Ask::Heartbeat(_) => Told::Unknown("a change is too large".to_owned()),
+            });
+        }
+        let rest = asked.split_off(asked.len() / 2);
+        for part in [asked, rest] {
+            Box::pin(self.serve(term, part)).await;
+        }
     }
 
     /// Has the quorum agree on a command, or confirm that this member leads if nothing changes.
@@ -162,6 +181,7 @@ impl Lead {
                 None => Agreed::Unknown("the answer of the quorum cannot be read".to_owned()),
             },
             Err(ProposeError::NotLeader(_)) => Agreed::NotLeader,
+            Err(ProposeError::TooLarge) => Agreed::TooLarge,
             Err(error) => Agreed::Unknown(error.to_string()),
         }
     }
@@ -172,6 +192,7 @@ enum Agreed {
     /// It holds, in the image of this version; without a command in the newest.
     Holds(Option<u64>),
     Stale,
+    TooLarge,
     NotLeader,
     Unknown(String),
 }

@@ -71,7 +71,7 @@ struct Running {
 
 type Slot = Arc<Mutex<Option<Running>>>;
 
-/// What clients know.
+/// The knowledge of the clients.
 #[derive(Default)]
 struct Known {
     /// Topics whose creation was acked: their names, and the version from which on they are there.

@@ -68,7 +68,7 @@ impl Drop for Installing {
     }
 }
 
-/// What comes over one link. Once this is dropped, the rest of its snapshot is not waited for.
+/// The pieces that come over one link. Once this is dropped, the rest of its snapshot is not waited for.
 pub(crate) struct Incoming {
     arrival: Arrival,
     link: u64,
@@ -84,7 +84,7 @@ impl Drop for Incoming {
 }
 
 impl Arrival {
-    /// What comes over the link of that number.
+    /// The pieces that come over the link of that number.
     pub(crate) fn over(&self, link: u64) -> Incoming {
         Incoming { arrival: self.clone(), link }
     }

@@ -145,8 +145,8 @@ impl Connection {
     async fn call(&mut self, request: &Request, time: Duration) -> Result<Answer, NoAnswer> {
         let until = self.node.env.clock.monotonic() + time;
         let message = request.encode();
-        // What goes on with something has to come over the same link.
-        // What is asked might be done twice.
+        // A piece that goes on with a snapshot has to come over the same link.
+        // An ask might be done twice.
         let is_free = !matches!(request, Request::Piece { beginning: None, .. } | Request::Ask(_));
         let answer_max = if let Request::Ask(_) = request { TOLD_BYTES_MAX } else { SHORT_BYTES_MAX };
         if let Some(link) = self.way.get_mut().link.take() {

@@ -53,7 +53,7 @@ enum Role {
 }
 
 impl Role {
-    /// What a proof begins with. Whatever else the secret is used for has to begin otherwise.
+    /// The beginning of a proof. Whatever else the secret is used for has to begin otherwise.
     fn label(self) -> &'static [u8] {
         match self {
             Self::Answers => b"riverrun link, answering side\0",

@@ -69,7 +69,7 @@ impl Table {
         let crowded = if count(source) >= UNPROVED_PER_SOURCE_MAX {
             source
         } else if unproved().count() >= UNPROVED_MAX {
-            // Of sources with as many links, that of the oldest one.
+            // The oldest one's, of sources with as many links.
             unproved().rev().max_by_key(|entry| count(&entry.source))?.source.as_str()
         } else {
             return None;

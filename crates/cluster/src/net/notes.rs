@@ -58,7 +58,7 @@ pub(crate) struct Refusals {
     told: Mutex<BTreeMap<VoterId, Told>>,
 }
 
-/// What the log knows of a member.
+/// The log's knowledge of a member.
 struct Told {
     at: Duration,
     reason: Option<String>,

@@ -28,7 +28,7 @@ type Raft<M> = openraft::Raft<Types, StateMachine<M>>;
 /// The place of whoever answers what members ask besides the quorum's own requests.
 pub(crate) type AnswererSlot = Arc<OnceLock<Arc<dyn Answerer>>>;
 
-/// What all links of a member have in common.
+/// The things that all links of a member have in common.
 struct Door<M: Machine> {
     node: NodeEnv,
     identity: Identity,

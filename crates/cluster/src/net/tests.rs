@@ -327,7 +327,7 @@ fn hello(versions: (u16, u16)) -> Hello {
     Hello { versions, cluster: CLUSTER, from: voter(1), to: Some(voter(0)), nonce: [1; 32] }
 }
 
-/// What a member says to a hello.
+/// The answer of a member to a hello.
 async fn welcome(link: &mut Link, hello: &Hello) -> Result<Welcome, String> {
     link.sender.send(hello.encode()).await.expect("sent");
     let answer = link.receiver.receive().await.expect("received").expect("an answer");

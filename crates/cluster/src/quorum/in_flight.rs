@@ -5,7 +5,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Upper bound of the commands in flight.
 const COMMANDS_MAX: usize = 1_024;
 /// Upper bound of their bytes.
-const BYTES_MAX: usize = 64 << 20;
+const BYTES_MAX: usize = 128 << 20;
 
 const _: () = assert!(super::COMMAND_BYTES_MAX <= BYTES_MAX, "each command fits");
 
