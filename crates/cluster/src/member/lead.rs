@@ -220,15 +220,15 @@ impl Answer {
 }
 
 /// The decisions about a batch of asks, and about brokers that were not heard from.
-struct Plan {
+pub(super) struct Plan {
     /// The command that makes them hold, if anything changes.
-    command: Option<bytes::Bytes>,
+    pub(super) command: Option<bytes::Bytes>,
     /// The answers, in the order of the asks.
     answers: Vec<Answer>,
 }
 
 impl Plan {
-    fn make(
+    pub(super) fn make(
         image: &Image,
         policy: &dyn Policy,
         sessions: &mut Sessions,
