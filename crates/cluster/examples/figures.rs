@@ -77,7 +77,7 @@ fn snapshot(partitions: usize, each: usize) -> Bytes {
         let mut draft = Draft::new(&image, &Level1);
         decide(&mut draft);
         index += 1;
-        controller.apply(index, &draft.into_bytes());
+        controller.apply(index, &draft.into_bytes()).expect("readable");
     };
     for node in 0..MEMBERS {
         let newcomer = Newcomer { registration: registration(node), clean_of: None };

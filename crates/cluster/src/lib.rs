@@ -24,7 +24,7 @@ mod types;
 mod wire;
 
 pub use log::StoreError;
-pub use machine::Machine;
+pub use machine::{Machine, Unreadable};
 pub use member::{DecideError, Decisions, Life, LifeEnded, Member, MemberOptions};
 pub use quorum::{
     Accepted, Answerer, AskError, COMMAND_BYTES_MAX, Lane, Progress, ProposeError, Quorum, QuorumOptions,

@@ -18,14 +18,25 @@ use crate::types::{LogId, Peer, Reply, SnapshotMeta, StoredMembership, Types, Vo
 /// A state machine. Every member applies the same commands in the same order, so a reply and the state after it may depend on
 /// nothing else: no clock, no randomness, no place in memory.
 pub trait Machine: Send + Sync + 'static {
-    /// Applies the command at an index of the log; indexes rise, with gaps.
-    fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
+    /// Applies the command at an index of the log; indexes rise, with gaps. A member stops where its program cannot read a command:
+    /// others may, and what it would come to is not what they have.
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Bytes, Unreadable>;
 
     /// The state as bytes, the same on every member that has applied the same commands.
     fn snapshot(&self) -> Bytes;
 
     /// Takes the state of a snapshot in place of its own. The error says what is wrong with the bytes; the state is as before then.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), String>;
+}
+
+/// A command cannot be read by this program: a newer one has written it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the command at index {index} cannot be read: {reason}; is a newer program part of the cluster?")]
+pub struct Unreadable {
+    /// The index.
+    pub index: u64,
+    /// The reason.
+    pub reason: String,
 }
 
 /// A machine and how far it has come.
@@ -77,30 +88,39 @@ impl<M: Machine> Applied<M> {
         self.digests.get(at).map(|(_, digest)| *digest)
     }
 
-    fn apply(&mut self, id: LogId, payload: &EntryPayload<crate::types::Command, VoterId, Peer>) -> Reply {
-        let reply = self.take(id, payload);
+    fn apply(
+        &mut self,
+        id: LogId,
+        payload: &EntryPayload<crate::types::Command, VoterId, Peer>,
+    ) -> Result<Reply, Unreadable> {
+        let reply = self.take(id, payload)?;
         if self.digests.len() == DIGESTS_MAX {
             self.digests.pop_front();
         }
         self.digests.push_back((id.index, self.digest));
-        reply
+        Ok(reply)
     }
 
-    fn take(&mut self, id: LogId, payload: &EntryPayload<crate::types::Command, VoterId, Peer>) -> Reply {
-        self.last = Some(id);
-        match payload {
+    fn take(
+        &mut self,
+        id: LogId,
+        payload: &EntryPayload<crate::types::Command, VoterId, Peer>,
+    ) -> Result<Reply, Unreadable> {
+        let reply = match payload {
             EntryPayload::Blank => Reply::default(),
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership.clone());
                 Reply::default()
             }
             EntryPayload::Normal(command) => {
-                let reply = self.machine.apply(id.index, &command.0);
+                let reply = self.machine.apply(id.index, &command.0)?;
                 let digest = add_to(self.digest, &id.index.to_le_bytes());
                 self.digest = add_to(add_to(digest, &command.0), &reply);
                 Reply(reply)
             }
-        }
+        };
+        self.last = Some(id);
+        Ok(reply)
     }
 
     fn meta(&self) -> SnapshotMeta {
@@ -218,6 +238,10 @@ impl<M: Machine> RaftStateMachine<Types> for StateMachine<M> {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
             let reply = self.applied.0.lock().apply(entry.log_id, &entry.payload);
+            let reply = reply.map_err(|unreadable| {
+                tracing::error!("this member of the quorum stops: {unreadable}");
+                io::Error::other(unreadable)
+            })?;
             if let Some(responder) = responder {
                 responder.send(reply);
             }
@@ -283,8 +307,8 @@ struct AnyBytes(Vec<u8>);
 
 #[cfg(feature = "fuzzing")]
 impl Machine for AnyBytes {
-    fn apply(&mut self, _index: u64, _command: &[u8]) -> Bytes {
-        Bytes::new()
+    fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<Bytes, Unreadable> {
+        Ok(Bytes::new())
     }
 
     fn snapshot(&self) -> Bytes {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverrun_cluster::{
-    MESSAGE_BYTES_MAX, Machine, Peer, ProposeError, Quorum, QuorumOptions, Secret, VoterId,
+    MESSAGE_BYTES_MAX, Machine, Peer, ProposeError, Quorum, QuorumOptions, Secret, Unreadable, VoterId,
 };
 use riverrun_env::{Env, NodeEnv, RealNetwork, RealTasks};
 use tokio::io::AsyncWriteExt as _;
@@ -24,9 +24,9 @@ const ANOTHER_TOKEN: [u8; 32] = [10; 32];
 struct Sum(u64);
 
 impl Machine for Sum {
-    fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Result<Bytes, Unreadable> {
         self.0 += command.len() as u64;
-        Bytes::copy_from_slice(&self.0.to_le_bytes())
+        Ok(Bytes::copy_from_slice(&self.0.to_le_bytes()))
     }
 
     fn snapshot(&self) -> Bytes {

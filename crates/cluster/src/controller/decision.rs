@@ -6,10 +6,9 @@ use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
 
 use super::brokers::Newcomer;
 use super::draft::{Draft, Refusal};
-use super::image::Configs;
 use super::partitions::IsrChange;
 use super::records::LogDir;
-use super::topics::{NewPartitions, NewTopic};
+use super::topics::{ConfigChanges, NewPartitions, NewTopic};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// Something that is asked of the controller.
@@ -48,24 +47,26 @@ pub enum Decision {
     AddPartitions {
         /// The topic.
         id: TopicId,
+        /// The number that it has.
+        from: usize,
         /// The new ones.
         partitions: NewPartitions,
     },
     /// A topic is to go.
     DeleteTopic(TopicId),
-    /// A topic is to set these configs for itself.
-    SetTopicConfigs {
+    /// A topic is to set or unset configs for itself.
+    ChangeTopicConfigs {
         /// The topic.
         id: TopicId,
-        /// All of them.
-        configs: Configs,
+        /// Those that change.
+        changes: ConfigChanges,
     },
-    /// A consumer group is to set these configs for itself.
-    SetGroupConfigs {
+    /// A consumer group is to set or unset configs for itself.
+    ChangeGroupConfigs {
         /// The group's id.
         group: String,
-        /// All of them.
-        configs: Configs,
+        /// Those that change.
+        changes: ConfigChanges,
     },
     /// Producer ids are to be reserved.
     ReserveProducerIds(u32),
@@ -91,15 +92,15 @@ pub enum Decision {
     FinishReassignment {
         /// The partition.
         id: PartitionId,
-        /// Whether a leader that acks by itself has resigned.
-        has_resigned: bool,
+        /// The epoch in which a leader that acks by itself has resigned.
+        resigned_in: Option<LeaderEpoch>,
     },
     /// The preferred replica is to lead.
     ElectPreferred {
         /// The partition.
         id: PartitionId,
-        /// Whether a leader that acks by itself has resigned.
-        has_resigned: bool,
+        /// The epoch in which a leader that acks by itself has resigned.
+        resigned_in: Option<LeaderEpoch>,
     },
     /// A replica is to lead that may lack records.
     ElectUnclean {
@@ -134,19 +135,19 @@ impl Draft<'_> {
             Decision::Unregister(node) => self.unregister(node),
             Decision::SetFeature { feature, level } => self.set_feature(&feature, level),
             Decision::CreateTopic(new) => self.create_topic(new),
-            Decision::AddPartitions { id, partitions } => self.add_partitions(id, &partitions),
+            Decision::AddPartitions { id, from, partitions } => self.add_partitions(id, from, &partitions),
             Decision::DeleteTopic(id) => self.delete_topic(id),
-            Decision::SetTopicConfigs { id, configs } => self.set_topic_configs(id, configs),
-            Decision::SetGroupConfigs { group, configs } => {
-                self.set_group_configs(&group, configs);
+            Decision::ChangeTopicConfigs { id, changes } => self.change_topic_configs(id, &changes),
+            Decision::ChangeGroupConfigs { group, changes } => {
+                self.change_group_configs(&group, &changes);
                 Ok(())
             }
             Decision::ReserveProducerIds(count) => return Decided::FirstId(self.reserve_producer_ids(count)),
             Decision::ChangeIsr { from, incarnation, change } => self.change_isr(from, incarnation, &change),
             Decision::Reassign { id, nodes } => self.reassign(id, &nodes),
             Decision::CancelReassignment(id) => self.cancel_reassignment(id),
-            Decision::FinishReassignment { id, has_resigned } => self.finish_reassignment(id, has_resigned),
-            Decision::ElectPreferred { id, has_resigned } => self.elect_preferred(id, has_resigned),
+            Decision::FinishReassignment { id, resigned_in } => self.finish_reassignment(id, resigned_in),
+            Decision::ElectPreferred { id, resigned_in } => self.elect_preferred(id, resigned_in),
             Decision::ElectUnclean { id, named } => self.elect_unclean(id, named),
         };
         done.map_or_else(Decided::Refused, |()| Decided::Done)
@@ -161,8 +162,8 @@ const SET_FEATURE: u8 = 5;
 const CREATE_TOPIC: u8 = 6;
 const ADD_PARTITIONS: u8 = 7;
 const DELETE_TOPIC: u8 = 8;
-const SET_TOPIC_CONFIGS: u8 = 9;
-const SET_GROUP_CONFIGS: u8 = 10;
+const CHANGE_TOPIC_CONFIGS: u8 = 9;
+const CHANGE_GROUP_CONFIGS: u8 = 10;
 const RESERVE_PRODUCER_IDS: u8 = 11;
 const CHANGE_ISR: u8 = 12;
 const REASSIGN: u8 = 13;
@@ -179,6 +180,17 @@ impl Writer {
     fn partition_id(&mut self, id: PartitionId) {
         self.topic_id(id.topic);
         self.i32(id.index);
+    }
+
+    fn config_changes(&mut self, changes: &ConfigChanges) {
+        self.length(changes.len());
+        for (name, value) in changes {
+            self.text(name);
+            self.u8(u8::from(value.is_some()));
+            if let Some(value) = value {
+                self.text(value);
+            }
+        }
     }
 
     fn nodes(&mut self, nodes: &[NodeId]) {
@@ -229,10 +241,10 @@ impl Writer {
                 self.text(feature);
                 self.u16(*level);
             }
-            Decision::SetGroupConfigs { group, configs } => {
-                self.u8(SET_GROUP_CONFIGS);
+            Decision::ChangeGroupConfigs { group, changes } => {
+                self.u8(CHANGE_GROUP_CONFIGS);
                 self.text(group);
-                self.configs(configs);
+                self.config_changes(changes);
             }
             Decision::ReserveProducerIds(count) => {
                 self.u8(RESERVE_PRODUCER_IDS);
@@ -251,19 +263,20 @@ impl Writer {
                 self.configs(configs);
                 self.new_partitions(partitions);
             }
-            Decision::AddPartitions { id, partitions } => {
+            Decision::AddPartitions { id, from, partitions } => {
                 self.u8(ADD_PARTITIONS);
                 self.topic_id(*id);
+                self.u64(*from as u64);
                 self.new_partitions(partitions);
             }
             Decision::DeleteTopic(id) => {
                 self.u8(DELETE_TOPIC);
                 self.topic_id(*id);
             }
-            Decision::SetTopicConfigs { id, configs } => {
-                self.u8(SET_TOPIC_CONFIGS);
+            Decision::ChangeTopicConfigs { id, changes } => {
+                self.u8(CHANGE_TOPIC_CONFIGS);
                 self.topic_id(*id);
-                self.configs(configs);
+                self.config_changes(changes);
             }
             of_partition => self.partition_decision(of_partition),
         }
@@ -292,15 +305,15 @@ impl Writer {
                 self.u8(CANCEL_REASSIGNMENT);
                 self.partition_id(*id);
             }
-            Decision::FinishReassignment { id, has_resigned } => {
+            Decision::FinishReassignment { id, resigned_in } => {
                 self.u8(FINISH_REASSIGNMENT);
                 self.partition_id(*id);
-                self.u8(u8::from(*has_resigned));
+                self.i32(resigned_in.map_or(-1, |epoch| epoch.0));
             }
-            Decision::ElectPreferred { id, has_resigned } => {
+            Decision::ElectPreferred { id, resigned_in } => {
                 self.u8(ELECT_PREFERRED);
                 self.partition_id(*id);
-                self.u8(u8::from(*has_resigned));
+                self.i32(resigned_in.map_or(-1, |epoch| epoch.0));
             }
             Decision::ElectUnclean { id, named } => {
                 self.u8(ELECT_UNCLEAN);
@@ -404,6 +417,16 @@ impl Reader<'_> {
         Ok(PartitionId { topic: self.topic_id()?, index: self.i32()? })
     }
 
+    fn config_changes(&mut self) -> Result<ConfigChanges, Malformed> {
+        let pairs = self.list(|reader| Ok((reader.text()?, reader.option(Self::text)?)))?;
+        Ok(pairs.into_iter().collect())
+    }
+
+    /// An epoch; -1 is none.
+    fn epoch(&mut self) -> Result<Option<LeaderEpoch>, Malformed> {
+        Ok(Some(self.i32()?).filter(|epoch| *epoch >= 0).map(LeaderEpoch))
+    }
+
     fn nodes(&mut self) -> Result<Vec<NodeId>, Malformed> {
         self.list(Self::node)
     }
@@ -432,11 +455,16 @@ impl Reader<'_> {
                 Decision::CreateTopic(NewTopic { id, name, configs, partitions: self.new_partitions()? })
             }
             ADD_PARTITIONS => {
-                Decision::AddPartitions { id: self.topic_id()?, partitions: self.new_partitions()? }
+                let (id, from) = (self.topic_id()?, count_of(self.u64()?));
+                Decision::AddPartitions { id, from, partitions: self.new_partitions()? }
             }
             DELETE_TOPIC => Decision::DeleteTopic(self.topic_id()?),
-            SET_TOPIC_CONFIGS => Decision::SetTopicConfigs { id: self.topic_id()?, configs: self.configs()? },
-            SET_GROUP_CONFIGS => Decision::SetGroupConfigs { group: self.text()?, configs: self.configs()? },
+            CHANGE_TOPIC_CONFIGS => {
+                Decision::ChangeTopicConfigs { id: self.topic_id()?, changes: self.config_changes()? }
+            }
+            CHANGE_GROUP_CONFIGS => {
+                Decision::ChangeGroupConfigs { group: self.text()?, changes: self.config_changes()? }
+            }
             RESERVE_PRODUCER_IDS => Decision::ReserveProducerIds(self.u32()?),
             CHANGE_ISR => {
                 let (from, incarnation, id) = (self.node()?, self.u64()?, self.partition_id()?);
@@ -448,10 +476,10 @@ impl Reader<'_> {
             REASSIGN => Decision::Reassign { id: self.partition_id()?, nodes: self.nodes()? },
             CANCEL_REASSIGNMENT => Decision::CancelReassignment(self.partition_id()?),
             FINISH_REASSIGNMENT => {
-                Decision::FinishReassignment { id: self.partition_id()?, has_resigned: self.flag()? }
+                Decision::FinishReassignment { id: self.partition_id()?, resigned_in: self.epoch()? }
             }
             ELECT_PREFERRED => {
-                Decision::ElectPreferred { id: self.partition_id()?, has_resigned: self.flag()? }
+                Decision::ElectPreferred { id: self.partition_id()?, resigned_in: self.epoch()? }
             }
             ELECT_UNCLEAN => {
                 Decision::ElectUnclean { id: self.partition_id()?, named: self.option(Self::node)? }

@@ -207,7 +207,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn change_some(
+    /// Changes partitions of a topic that exist.
+    pub(super) fn change_some(
         &mut self,
         topic: TopicId,
         indexes: &[i32],
@@ -224,6 +225,11 @@ impl<'a> Draft<'a> {
             let before = touched.entry(PartitionId { topic, index }).or_insert_with(|| partition.clone());
             let minimum = policy.min_insync(&configs, partition.replicas.len()).max(1);
             change(partition, Rules { level, minimum }, &may_lead);
+            // With fewer replicas fewer may be enough.
+            let minimum_now = policy.min_insync(&configs, partition.replicas.len()).max(1);
+            if minimum_now != minimum {
+                partition.set_isr(partition.roles.isr, minimum_now);
+            }
             partition.version = before.version.saturating_add(1);
             if partition.leader_epoch != before.leader_epoch {
                 partition.leader_epoch = LeaderEpoch(before.leader_epoch.0.saturating_add(1));

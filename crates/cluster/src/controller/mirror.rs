@@ -115,7 +115,7 @@ impl Mirror {
         if !draft.is_empty() {
             self.index += 1;
             let command = draft.into_bytes();
-            let outcome = Outcome::decode(&self.controller.apply(self.index, &command));
+            let outcome = Outcome::decode(&self.controller.apply(self.index, &command).expect("readable"));
             assert_eq!(outcome, Some(Outcome::Taken));
         }
         decided
@@ -155,8 +155,8 @@ impl Deciding for Mirror {
                 self.decide(|draft| draft.reassign(id_of(part), &target)).expect("begun");
             }
             Event::FinishReassignment { part } => {
-                let has_resigned = self.resigned.get(&part) == Some(&self.partition_of(part).leader_epoch);
-                let _ = self.decide(|draft| draft.finish_reassignment(id_of(part), has_resigned));
+                let resigned_in = self.resigned.get(&part).copied();
+                let _ = self.decide(|draft| draft.finish_reassignment(id_of(part), resigned_in));
             }
             Event::Resign { part, node: _ } => {
                 self.resigned.insert(part, self.partition_of(part).leader_epoch);

@@ -32,10 +32,10 @@ pub use partitions::IsrChange;
 pub use records::{Change, Changed, Endpoint, LogDir, Record, Registration, Run};
 pub(crate) use sessions::Sessions;
 pub use sessions::lease;
-pub use topics::{NewPartitions, NewTopic};
+pub use topics::{ConfigChanges, NewPartitions, NewTopic};
 
 use crate::codec::{Malformed, Reader, Writer};
-use crate::machine::Machine;
+use crate::machine::{Machine, Unreadable};
 use records::{ChangeCommand, write_records};
 
 /// Version of the encoding of snapshots.
@@ -51,8 +51,8 @@ pub enum Outcome {
         /// The version of the newest image.
         version: u64,
     },
-    /// It changes nothing: it does not fit the image it was made from, or is no command.
-    Unfit(String),
+    /// It changes nothing: it does not fit the image it was made from. The log of each member says why.
+    Unfit,
 }
 
 const TAKEN: u8 = 0;
@@ -66,7 +66,7 @@ impl Outcome {
         Some(match reader.u8().ok()? {
             TAKEN => Self::Taken,
             STALE => Self::Stale { version: reader.u64().ok()? },
-            UNFIT => Self::Unfit(String::from_utf8_lossy(&reader.rest()).into_owned()),
+            UNFIT => Self::Unfit,
             _ => return None,
         })
     }
@@ -79,10 +79,7 @@ impl Outcome {
                 writer.u8(STALE);
                 writer.u64(*version);
             }
-            Self::Unfit(reason) => {
-                writer.u8(UNFIT);
-                writer.0.extend_from_slice(reason.as_bytes());
-            }
+            Self::Unfit => writer.u8(UNFIT),
         }
         writer.0.into()
     }
@@ -100,11 +97,7 @@ impl Controller {
         &self.image
     }
 
-    fn take(&mut self, index: u64, command: &Bytes) -> Outcome {
-        let command = match ChangeCommand::decode(command) {
-            Ok(command) => command,
-            Err(Malformed(reason)) => return Outcome::Unfit(reason.to_owned()),
-        };
+    fn take(&mut self, index: u64, command: ChangeCommand) -> Outcome {
         let version = self.image.version();
         if command.base != version {
             return Outcome::Stale { version };
@@ -114,7 +107,12 @@ impl Controller {
                 self.image = Arc::new(image);
                 Outcome::Taken
             }
-            Err(reason) => Outcome::Unfit(reason),
+            Err(reason) => {
+                tracing::error!(
+                    "the change at index {index} of the cluster's metadata does not fit: {reason}"
+                );
+                Outcome::Unfit
+            }
         }
     }
 
@@ -139,6 +137,12 @@ impl Draft<'_> {
     pub fn into_bytes(self) -> Bytes {
         self.into_command().encode()
     }
+
+    /// The same, if every member can read it: what was decided may have texts or lists beyond their bounds.
+    pub(crate) fn into_readable(self) -> Option<Bytes> {
+        let bytes = self.into_bytes();
+        ChangeCommand::decode(&bytes).ok().map(|_| bytes)
+    }
 }
 
 impl Writer {
@@ -162,8 +166,10 @@ impl Reader<'_> {
 }
 
 impl Machine for Controller {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Bytes {
-        self.take(index, &Bytes::copy_from_slice(command)).encode()
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Bytes, Unreadable> {
+        let command = ChangeCommand::decode(&Bytes::copy_from_slice(command));
+        let command = command.map_err(|Malformed(reason)| Unreadable { index, reason: reason.to_owned() })?;
+        Ok(self.take(index, command).encode())
     }
 
     fn snapshot(&self) -> Bytes {

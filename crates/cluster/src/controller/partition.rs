@@ -277,7 +277,6 @@ impl Partition {
         self.lead(leader);
         if let Some(place) = leader.filter(|place| !self.roles.isr.has(*place)) {
             self.set_isr(self.roles.isr.with(place), minimum);
-            self.roles.elr = self.roles.elr.without(place);
         }
     }
 

@@ -77,19 +77,18 @@ impl Draft<'_> {
     /// Begins to move a partition to other brokers, in this order; those that have a replica keep it. A reassignment that is under
     /// way is given up for it.
     pub fn reassign(&mut self, id: PartitionId, nodes: &[NodeId]) -> Result<(), Refusal> {
-        let mut placer = Placer::new(&self.image);
-        let named = placer.assign(nodes)?;
         let partition = self.partition(id)?;
-        let kept = |replica: &Replica| {
-            partition.place_of(replica.node).map_or(*replica, |place| partition.replicas[place])
-        };
-        let target: Vec<_> = named.iter().map(kept).collect();
-        if target.len() + partition.replicas.len() > REPLICAS_MAX {
-            let reason = format!("old and new replicas are more than {REPLICAS_MAX}");
+        if nodes.is_empty() || (0..nodes.len()).any(|order| nodes[..order].contains(&nodes[order])) {
+            let reason = "there is none, or a broker is in it twice".to_owned();
             return Err(Refusal::InvalidReplicas(reason));
         }
-        self.change(id, |partition, rules, may_lead| partition.reassign(&target, rules.minimum, may_lead));
-        Ok(())
+        let mut placer = Placer::new(&self.image);
+        let replica = |node: &NodeId| match partition.place_of(*node) {
+            Some(place) => Ok(partition.replicas[place]),
+            None => placer.replica(*node),
+        };
+        let target = nodes.iter().map(replica).collect::<Result<Vec<_>, _>>()?;
+        self.move_to(id, &target)
     }
 
     /// Gives up a reassignment: the partition goes back to the replicas that it had.
@@ -101,16 +100,43 @@ impl Draft<'_> {
         let adding = partition.roles.adding;
         let original = partition.replicas.iter().enumerate().filter(|(place, _)| !adding.has(*place));
         let original: Vec<_> = original.map(|(_, replica)| *replica).collect();
-        self.change(id, |partition, rules, may_lead| partition.reassign(&original, rules.minimum, may_lead));
+        self.move_to(id, &original)
+    }
+
+    /// Begins to move a partition. Refused where nobody would be left who has all records, or where a leader would go that acks by
+    /// itself: it cannot have resigned for this.
+    fn move_to(&mut self, id: PartitionId, target: &[Replica]) -> Result<(), Refusal> {
+        let (partition, rules) = self.partition_and_rules(id)?;
+        let added = target.iter().filter(|replica| partition.place_of(replica.node).is_none()).count();
+        if added + partition.replicas.len() > REPLICAS_MAX {
+            let reason = format!("old and new replicas are more than {REPLICAS_MAX}");
+            return Err(Refusal::InvalidReplicas(reason));
+        }
+        let mut moved = partition.clone();
+        moved.reassign(target, rules.minimum, |replica| self.may_lead_as(*replica));
+        let candidates = |partition: &Partition| partition.roles.isr.union(partition.roles.elr);
+        if candidates(&moved).is_empty() && !candidates(partition).is_empty() {
+            let reason = "none of those that stay has all records".to_owned();
+            return Err(Refusal::InvalidReplicas(reason));
+        }
+        if moved.leader() != partition.leader() && !rules.level.waits_for_replicas() {
+            return Err(Refusal::LeaderMustResign);
+        }
+        self.change(id, |partition, rules, may_lead| partition.reassign(target, rules.minimum, may_lead));
         Ok(())
     }
 
     /// Ends a reassignment whose whole target is in sync. A leader that acks by itself and is none of the target has resigned
-    /// before (`resigns`).
-    pub fn finish_reassignment(&mut self, id: PartitionId, has_resigned: bool) -> Result<(), Refusal> {
+    /// before (`resigns`), in the epoch that is named.
+    pub fn finish_reassignment(
+        &mut self,
+        id: PartitionId,
+        resigned_in: Option<LeaderEpoch>,
+    ) -> Result<(), Refusal> {
         let (partition, rules) = self.partition_and_rules(id)?;
         let target = partition.target();
         let is_in_sync = target.within(partition.roles.isr);
+        let has_resigned = resigned_in == Some(partition.leader_epoch);
         #[cfg(test)]
         let (is_in_sync, has_resigned) = (
             is_in_sync || is_planted(Planted::ReassignmentEndsEarly),
@@ -127,13 +153,19 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Makes the preferred replica the leader. A leader that acks by itself has resigned before (`resigns`).
-    pub fn elect_preferred(&mut self, id: PartitionId, has_resigned: bool) -> Result<(), Refusal> {
+    /// Makes the preferred replica the leader. A leader that acks by itself has resigned before (`resigns`), in the epoch that is
+    /// named.
+    pub fn elect_preferred(
+        &mut self,
+        id: PartitionId,
+        resigned_in: Option<LeaderEpoch>,
+    ) -> Result<(), Refusal> {
         let (partition, rules) = self.partition_and_rules(id)?;
         let may_lead = self.may_lead(partition, 0) && partition.roles.isr.has(0);
         if !may_lead || partition.roles.leader == Some(0) {
             return Err(Refusal::NoElection);
         }
+        let has_resigned = resigned_in == Some(partition.leader_epoch);
         if partition.roles.leader.is_some() && !rules.level.waits_for_replicas() && !has_resigned {
             return Err(Refusal::LeaderMustResign);
         }
@@ -163,9 +195,11 @@ impl Draft<'_> {
     }
 
     fn may_lead(&self, partition: &Partition, place: usize) -> bool {
-        let replica = partition.replicas.get(place);
-        let broker = replica.and_then(|replica| Some((self.image.broker(replica.node)?, replica.dir)));
-        broker.is_some_and(|(broker, dir)| broker.may_lead_in(dir))
+        partition.replicas.get(place).is_some_and(|replica| self.may_lead_as(*replica))
+    }
+
+    fn may_lead_as(&self, replica: Replica) -> bool {
+        self.image.broker(replica.node).is_some_and(|broker| broker.may_lead_in(replica.dir))
     }
 
     fn partition(&self, id: PartitionId) -> Result<&Partition, Refusal> {

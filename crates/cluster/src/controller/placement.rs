@@ -117,16 +117,22 @@ impl Placer {
             if nodes[..order].contains(node) {
                 return Err(Refusal::InvalidReplicas(format!("broker {} is in it twice", node.0)));
             }
-            let at = *self.at.get(node).ok_or(Refusal::UnknownBroker(*node))?;
-            let place = &mut self.ring[at];
-            let dir = place.emptiest().ok_or_else(|| {
-                Refusal::InvalidReplicas(format!("no log dir of broker {} takes new partitions", node.0))
-            })?;
-            place.load.add_replica(dir, 1);
-            place.load.leaders += i64::from(order == 0);
-            replicas.push(Replica { node: *node, dir });
+            replicas.push(self.replica(*node)?);
+            if let (0, Some(at)) = (order, self.at.get(node)) {
+                self.ring[*at].load.leaders += 1;
+            }
         }
         let shared = self.lists.entry(replicas).or_insert_with_key(|replicas| replicas.as_slice().into());
         Ok(Arc::clone(shared))
+    }
+
+    /// A new replica on a broker.
+    pub(super) fn replica(&mut self, node: NodeId) -> Result<Replica, Refusal> {
+        let place = &mut self.ring[*self.at.get(&node).ok_or(Refusal::UnknownBroker(node))?];
+        let dir = place.emptiest().ok_or_else(|| {
+            Refusal::InvalidReplicas(format!("no log dir of broker {} takes new partitions", node.0))
+        })?;
+        place.load.add_replica(dir, 1);
+        Ok(Replica { node, dir })
     }
 }

@@ -30,9 +30,12 @@ impl Sessions {
         Self { timeout, since: now, heard: BTreeMap::new() }
     }
 
-    /// A broker was heard from, in a life of its process.
-    pub(crate) fn hear(&mut self, node: NodeId, incarnation: u64, now: Duration) {
-        self.heard.insert(node, (incarnation, now));
+    /// A broker was heard from, in a life of its process. A life that is not registered, because another one has taken its place,
+    /// has no session.
+    pub(crate) fn hear(&mut self, image: &Image, node: NodeId, incarnation: u64, now: Duration) {
+        if image.broker(node).is_some_and(|broker| broker.incarnation == incarnation) {
+            self.heard.insert(node, (incarnation, now));
+        }
     }
 
     /// Whether the session of the registered life of a broker lasts.

@@ -9,7 +9,7 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, NodeId, PartitionId, TopicId}
 use super::load::Loads;
 use super::*;
 
-/// The level by a config `level`, and two replicas of three.
+/// The level by a config `level`, and a majority, or as many as a config `minimum` says.
 struct Levels;
 
 impl Policy for Levels {
@@ -17,8 +17,9 @@ impl Policy for Levels {
         configs.get("level").map_or(DurabilityLevel::SyncSync, |level| level.parse().expect("a level"))
     }
 
-    fn min_insync(&self, _configs: &Configs, replicas: usize) -> usize {
-        replicas / 2 + 1
+    fn min_insync(&self, configs: &Configs, replicas: usize) -> usize {
+        let minimum = configs.get("minimum").and_then(|minimum| minimum.parse().ok());
+        minimum.unwrap_or(replicas / 2 + 1)
     }
 }
 
@@ -128,7 +129,7 @@ impl Cluster {
         if !draft.is_empty() {
             self.index += 3;
             let command = draft.into_bytes();
-            let outcome = Outcome::decode(&self.controller.apply(self.index, &command));
+            let outcome = Outcome::decode(&self.controller.apply(self.index, &command).expect("readable"));
             assert_eq!(outcome, Some(Outcome::Taken));
         }
         decided
@@ -248,13 +249,17 @@ fn a_reassignment_ends_when_its_target_is_in_sync() {
         let replicas: Vec<_> = cluster.partition().replicas.iter().map(|replica| replica.node.0).collect();
         assert_eq!(replicas, [3, 4, 1, 0, 2]);
         assert_eq!((cluster.leader(), cluster.isr()), (Some(0), vec![1, 0, 2]));
-        let early = cluster.decide(|draft| draft.finish_reassignment(id, true));
+        let resigned_in = Some(cluster.partition().leader_epoch);
+        let early = cluster.decide(|draft| draft.finish_reassignment(id, resigned_in));
         assert_eq!(early, Err(Refusal::NoReassignment));
         cluster.ask(&[0, 1, 2, 3, 4]).expect("taken");
-        let unasked = cluster.decide(|draft| draft.finish_reassignment(id, false));
+        let unasked = cluster.decide(|draft| draft.finish_reassignment(id, None));
         if level == "4" {
             assert_eq!(unasked, Err(Refusal::LeaderMustResign));
-            cluster.decide(|draft| draft.finish_reassignment(id, true)).expect("ends");
+            let earlier = Some(LeaderEpoch(cluster.partition().leader_epoch.0 - 1));
+            let of_another = cluster.decide(|draft| draft.finish_reassignment(id, earlier));
+            assert_eq!(of_another, Err(Refusal::LeaderMustResign), "another leader has resigned");
+            cluster.decide(|draft| draft.finish_reassignment(id, resigned_in)).expect("ends");
         }
         assert_eq!((cluster.leader(), cluster.isr()), (Some(3), vec![3, 4, 1]));
         assert!(!cluster.partition().is_reassigned());
@@ -280,17 +285,67 @@ fn a_reassignment_that_is_given_up_leaves_no_trace() {
 }
 
 #[test]
-fn a_leader_that_a_reassignment_drops_is_replaced() {
-    let mut cluster = Cluster::of(5, "1");
+fn a_reassignment_is_kept_where_it_alone_has_all_records() {
+    let mut cluster = Cluster::of(6, "1");
     let id = first_partition();
-    cluster.decide(|draft| draft.reassign(id, &[NodeId(3), NodeId(1)]).expect("begun"));
-    cluster.ask(&[0, 1, 2, 3]).expect("taken");
+    let two = ConfigChanges::from([("minimum".to_owned(), Some("2".to_owned()))]);
+    cluster.decide(|draft| draft.change_topic_configs(TOPIC, &two)).expect("set");
+    cluster.decide(|draft| draft.reassign(id, &[NodeId(3), NodeId(4), NodeId(5)]).expect("begun"));
+    cluster.ask(&[0, 1, 2, 3, 4, 5]).expect("taken");
     for node in 0..3 {
         cluster.fence(node);
     }
-    assert_eq!(cluster.leader(), Some(3));
-    cluster.decide(|draft| draft.cancel_reassignment(id).expect("given up"));
-    assert_eq!(cluster.leader(), None, "none of its replicas is there");
+    assert_eq!((cluster.isr(), cluster.elr()), (vec![3, 4, 5], vec![]));
+    let refused = cluster.decide(|draft| draft.cancel_reassignment(id));
+    assert!(matches!(refused, Err(Refusal::InvalidReplicas(_))), "{refused:?}");
+    let mut cluster = Cluster::of(6, "4");
+    cluster.decide(|draft| draft.reassign(id, &[NodeId(3), NodeId(4), NodeId(5)]).expect("begun"));
+    cluster.ask(&[0, 3, 4, 5]).expect("taken");
+    cluster.fence(0);
+    let refused = cluster.decide(|draft| draft.cancel_reassignment(id));
+    assert_eq!(refused, Err(Refusal::LeaderMustResign));
+    assert!(cluster.leader().is_some_and(|leader| leader >= 3));
+}
+
+#[test]
+fn eligible_replicas_follow_the_configs() {
+    let change = |cluster: &mut Cluster, name: &str, value: &str| {
+        let changes = ConfigChanges::from([(name.to_owned(), Some(value.to_owned()))]);
+        cluster.decide(|draft| draft.change_topic_configs(TOPIC, &changes)).expect("set");
+    };
+    for (name, value, stays) in [("minimum", "1", false), ("minimum", "3", true), ("level", "2", false)] {
+        let mut cluster = Cluster::of(3, "1");
+        cluster.fence(1);
+        cluster.fence(2);
+        assert_eq!((cluster.isr(), cluster.elr()), (vec![0], vec![2]));
+        change(&mut cluster, name, value);
+        assert_eq!(cluster.elr().is_empty(), !stays, "{name} {value}");
+    }
+}
+
+#[test]
+fn changes_of_configs_by_two_askers_are_both_kept() {
+    let mut cluster = Cluster::of(3, "1");
+    for (name, value) in [("a", Some("1")), ("b", Some("2")), ("a", None)] {
+        let changes = ConfigChanges::from([(name.to_owned(), value.map(str::to_owned))]);
+        cluster.decide(|draft| draft.change_topic_configs(TOPIC, &changes)).expect("set");
+    }
+    let configs = &cluster.image().topic(TOPIC).expect("made").configs;
+    let expected = [("b", "2"), ("level", "1")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(**configs, Configs::from(expected));
+}
+
+#[test]
+fn partitions_are_added_to_as_many_as_the_asker_knows() {
+    let mut cluster = Cluster::of(3, "1");
+    let more = NewPartitions::Placed { count: 2, replicas: 3 };
+    let add = |cluster: &mut Cluster, from| cluster.decide(|draft| draft.add_partitions(TOPIC, from, &more));
+    add(&mut cluster, 1).expect("added");
+    assert!(matches!(add(&mut cluster, 1), Err(Refusal::InvalidPartitions(_))), "it was asked before");
+    assert_eq!(cluster.image().topic(TOPIC).expect("made").partition_count(), 3);
+    let fewer = NewPartitions::Placed { count: 1, replicas: 2 };
+    let refused = cluster.decide(|draft| draft.add_partitions(TOPIC, 3, &fewer));
+    assert!(matches!(refused, Err(Refusal::InvalidReplicas(_))), "{refused:?}");
 }
 
 #[test]
@@ -316,7 +371,7 @@ fn the_preferred_replica_leads_again_when_asked() {
     let id = first_partition();
     cluster.fence(0);
     cluster.unfence(0);
-    let elect = |cluster: &mut Cluster| cluster.decide(|draft| draft.elect_preferred(id, false));
+    let elect = |cluster: &mut Cluster| cluster.decide(|draft| draft.elect_preferred(id, None));
     assert_eq!(elect(&mut cluster), Err(Refusal::NoElection), "it is not in sync");
     cluster.ask(&[0, 1, 2]).expect("taken");
     elect(&mut cluster).expect("elected");
@@ -432,10 +487,9 @@ fn a_command_fits_the_image_that_it_was_made_from_alone() {
     };
     cluster.fence(1);
     let before = cluster.image().version();
-    let outcome = Outcome::decode(&cluster.controller.apply(cluster.index + 1, &late));
+    let outcome = Outcome::decode(&cluster.controller.apply(cluster.index + 1, &late).expect("readable"));
     assert_eq!(outcome, Some(Outcome::Stale { version: before }));
-    let nonsense = Outcome::decode(&cluster.controller.apply(cluster.index + 2, b"nonsense"));
-    assert!(matches!(nonsense, Some(Outcome::Unfit(_))), "{nonsense:?}");
+    cluster.controller.apply(cluster.index + 2, b"nonsense").expect_err("its member stops");
     assert_eq!(cluster.image().version(), before);
     assert_eq!(cluster.leader(), Some(0));
 }
@@ -482,7 +536,13 @@ fn placement_spreads_over_brokers_racks_and_log_dirs() {
     assert_eq!(dirs.len(), 12);
     assert!(dirs.values().all(|count| (145..=155).contains(count)), "{dirs:?}");
     let too_many = NewPartitions::Placed { count: 1, replicas: 7 };
-    let refused = cluster.decide(|draft| draft.add_partitions(TOPIC, &too_many));
+    let new = NewTopic {
+        id: TopicId([8; 16]),
+        name: "u".to_owned(),
+        configs: Configs::new(),
+        partitions: too_many,
+    };
+    let refused = cluster.decide(|draft| draft.create_topic(new));
     assert_eq!(refused, Err(Refusal::NotEnoughBrokers { asked: 7, there: 6 }));
 }
 
@@ -579,7 +639,7 @@ fn decide_at_random(draft: &mut Draft<'_>, below: &dyn Fn(usize) -> usize, step:
     let id = chosen.map(|(topic, count)| PartitionId { topic, index: small(count) });
     let nodes: Vec<_> =
         (0..=below(3)).map(|step| NodeId((node.0 + small(2) + small(step + 1)) % 5)).collect();
-    let _ = match (below(13), id) {
+    let _ = match (below(14), id) {
         (0, _) => {
             let boot = [u8::try_from(below(2)).expect("small"); 16];
             let life = u128::from(step).to_le_bytes();
@@ -610,8 +670,18 @@ fn decide_at_random(draft: &mut Draft<'_>, below: &dyn Fn(usize) -> usize, step:
         }
         (7, Some(id)) if topics.len() > 4 => draft.delete_topic(id.topic),
         (8, Some(id)) => draft.reassign(id, &nodes),
-        (9, Some(id)) => draft.finish_reassignment(id, true).or_else(|_| draft.cancel_reassignment(id)),
-        (10, Some(id)) => draft.elect_preferred(id, true).or_else(|_| draft.elect_unclean(id, None)),
+        (9, Some(id)) => {
+            let epoch = draft.image().partition(id).map(|partition| partition.leader_epoch);
+            draft.finish_reassignment(id, epoch).or_else(|_| draft.cancel_reassignment(id))
+        }
+        (10, Some(id)) => {
+            let epoch = draft.image().partition(id).map(|partition| partition.leader_epoch);
+            draft.elect_preferred(id, epoch).or_else(|_| draft.elect_unclean(id, None))
+        }
+        (11, Some(id)) => {
+            let level = Some((1 + below(4)).to_string());
+            draft.change_topic_configs(id.topic, &ConfigChanges::from([("level".to_owned(), level)]))
+        }
         (_, Some(id)) => {
             let partition = draft.image().partition(id).expect("there").clone();
             let Some(leader) = partition.leader() else { return };
@@ -641,8 +711,8 @@ fn run(seed: u64, steps: u64) -> usize {
         let drafted = records(draft.image());
         let command = draft.into_bytes();
         cluster.index += 1;
-        let replies =
-            [&mut cluster.controller, &mut copy].map(|controller| controller.apply(cluster.index, &command));
+        let replies = [&mut cluster.controller, &mut copy]
+            .map(|controller| controller.apply(cluster.index, &command).expect("readable"));
         assert_eq!(Outcome::decode(&replies[0]), Some(Outcome::Taken), "seed {seed}, step {step}");
         assert_eq!(replies[0], replies[1]);
         let after = Arc::clone(cluster.controller.image());

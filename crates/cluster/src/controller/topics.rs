@@ -1,5 +1,6 @@
 //! Owns the decisions about topics, configs and producer ids: made, grown, deleted, set, given out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use riverrun_types::{NodeId, TopicId};
@@ -24,6 +25,33 @@ pub enum NewPartitions {
     },
     /// One for each list of brokers, the preferred leader first.
     Assigned(Vec<Vec<NodeId>>),
+}
+
+impl NewPartitions {
+    /// The number of replicas of each; `None` if they have not the same.
+    fn replicas(&self) -> Option<usize> {
+        match self {
+            Self::Placed { replicas, .. } => Some(*replicas),
+            Self::Assigned(lists) => {
+                let first = lists.first()?.len();
+                lists.iter().all(|list| list.len() == first).then_some(first)
+            }
+        }
+    }
+}
+
+/// Configs that are to be set, and those that are to be unset.
+pub type ConfigChanges = BTreeMap<String, Option<String>>;
+
+fn changed(configs: &Configs, changes: &ConfigChanges) -> Configs {
+    let mut configs = configs.clone();
+    for (name, value) in changes {
+        match value {
+            Some(value) => configs.insert(name.clone(), value.clone()),
+            None => configs.remove(name),
+        };
+    }
+    configs
 }
 
 /// A topic that is to be made. Name and configs are checked already.
@@ -51,9 +79,23 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Adds partitions to a topic.
-    pub fn add_partitions(&mut self, id: TopicId, partitions: &NewPartitions) -> Result<(), Refusal> {
-        self.topic(id)?;
+    /// Adds partitions to a topic that has `from` of them. They have as many replicas as its first one.
+    pub fn add_partitions(
+        &mut self,
+        id: TopicId,
+        from: usize,
+        partitions: &NewPartitions,
+    ) -> Result<(), Refusal> {
+        let topic = self.topic(id)?;
+        if topic.partition_count() != from {
+            let reason = format!("the topic has {} by now", topic.partition_count());
+            return Err(Refusal::InvalidPartitions(reason));
+        }
+        let replicas = topic.partition(0).map_or(0, |first| first.target().len());
+        if partitions.replicas() != Some(replicas) {
+            let reason = format!("the other partitions have {replicas} replicas");
+            return Err(Refusal::InvalidReplicas(reason));
+        }
         let runs = self.runs(partitions)?;
         self.record(Record::PartitionsAdded { id, runs });
         Ok(())
@@ -67,6 +109,10 @@ impl Draft<'_> {
         };
         if count == 0 {
             return Err(Refusal::InvalidPartitions("there is none".to_owned()));
+        }
+        if partitions.replicas().is_none() {
+            let reason = "partitions of a topic have the same number of replicas".to_owned();
+            return Err(Refusal::InvalidReplicas(reason));
         }
         if self.image.partition_count().saturating_add(count as u64) > PARTITIONS_MAX {
             let reason = format!("all topics have at most {PARTITIONS_MAX} together");
@@ -115,18 +161,38 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Replaces the configs that a topic sets for itself. They are checked already.
-    pub fn set_topic_configs(&mut self, id: TopicId, configs: Configs) -> Result<(), Refusal> {
-        if *self.topic(id)?.configs != configs {
-            self.record(Record::TopicConfigsSet { id, configs });
+    /// Changes configs that a topic sets for itself. They are checked already.
+    ///
+    /// What the eligible replicas have followed from the minimum and the level that held: with another minimum the in-sync set may be
+    /// large enough, and at another level they may lack what they had appended.
+    pub fn change_topic_configs(&mut self, id: TopicId, changes: &ConfigChanges) -> Result<(), Refusal> {
+        let topic = Arc::clone(self.topic(id)?);
+        let configs = changed(&topic.configs, changes);
+        if *topic.configs == configs {
+            return Ok(());
         }
+        let has_other_level = self.policy.level(&topic.configs) != self.policy.level(&configs);
+        self.record(Record::TopicConfigsSet { id, configs });
+        let has_eligible =
+            |partition: &Partition| !partition.roles.elr.union(partition.roles.last_elr).is_empty();
+        let meant = (0..).zip(topic.partitions()).filter(|(_, partition)| has_eligible(partition));
+        let meant: Vec<i32> = meant.map(|(index, _)| index).collect();
+        self.change_some(id, &meant, |partition, rules, _| {
+            if has_other_level {
+                for place in partition.roles.elr.iter() {
+                    partition.exclude(place);
+                }
+            }
+            partition.set_isr(partition.roles.isr, rules.minimum);
+        });
         Ok(())
     }
 
-    /// Replaces the configs that a consumer group sets for itself. They are checked already.
-    pub fn set_group_configs(&mut self, group: &str, configs: Configs) {
-        let is_same = self.image.group_configs(group).map_or(configs.is_empty(), |set| *set == configs);
-        if !is_same {
+    /// Changes configs that a consumer group sets for itself. They are checked already.
+    pub fn change_group_configs(&mut self, group: &str, changes: &ConfigChanges) {
+        let current = self.image.group_configs(group).cloned().unwrap_or_default();
+        let configs = changed(&current, changes);
+        if current != configs {
             self.record(Record::GroupConfigsSet { group: group.to_owned(), configs });
         }
     }

@@ -15,7 +15,7 @@ use riverrun_env::{FileSystem as _, NodeEnv, OpenMode};
 
 use super::writer::encode;
 use super::*;
-use crate::machine::{Machine, StateMachine};
+use crate::machine::{Machine, StateMachine, Unreadable};
 use crate::planted::{Planted, plant};
 use crate::runtime::{InNode, Runtime};
 use crate::types::{Command, VoterId};
@@ -28,9 +28,9 @@ const DIRECTORY: &str = "/quorum";
 struct Counter(u64);
 
 impl Machine for Counter {
-    fn apply(&mut self, _index: u64, _command: &[u8]) -> Bytes {
+    fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<Bytes, Unreadable> {
         self.0 += 1;
-        Bytes::copy_from_slice(&self.0.to_le_bytes())
+        Ok(Bytes::copy_from_slice(&self.0.to_le_bytes()))
     }
 
     fn snapshot(&self) -> Bytes {

@@ -161,7 +161,12 @@ impl Lead {
     }
 
     /// Has the quorum agree on a command, or confirm that this member leads if nothing changes.
-    async fn agree(&self, image: &Image, command: Option<bytes::Bytes>) -> Agreed {
+    async fn agree(&self, image: &Image, command: Command) -> Agreed {
+        let command = match command {
+            Command::Unreadable => return Agreed::TooLarge,
+            Command::Some(command) => Some(command),
+            Command::None => None,
+        };
         let Some(command) = command else {
             if self.quorum.confirm_leadership().await.is_err() {
                 return Agreed::NotLeader;
@@ -174,10 +179,7 @@ impl Lead {
             Ok(accepted) => match Outcome::decode(&accepted.reply) {
                 Some(Outcome::Taken) => Agreed::Holds(Some(accepted.index)),
                 Some(Outcome::Stale { .. }) => Agreed::Stale,
-                Some(Outcome::Unfit(reason)) => {
-                    tracing::error!("a change of the cluster's metadata does not fit: {reason}");
-                    Agreed::Unknown(reason)
-                }
+                Some(Outcome::Unfit) => Agreed::Unknown("the change does not fit".to_owned()),
                 None => Agreed::Unknown("the answer of the quorum cannot be read".to_owned()),
             },
             Err(ProposeError::NotLeader(_)) => Agreed::NotLeader,
@@ -219,10 +221,19 @@ impl Answer {
     }
 }
 
+/// A command of a plan.
+pub(super) enum Command {
+    /// Nothing changes.
+    None,
+    Some(bytes::Bytes),
+    /// It has more than members read.
+    Unreadable,
+}
+
 /// The decisions about a batch of asks, and about brokers that were not heard from.
 pub(super) struct Plan {
-    /// The command that makes them hold, if anything changes.
-    pub(super) command: Option<bytes::Bytes>,
+    /// The command that makes them hold.
+    pub(super) command: Command,
     /// The answers, in the order of the asks.
     answers: Vec<Answer>,
 }
@@ -244,7 +255,7 @@ impl Plan {
         });
         let beats: Vec<_> = beats.collect();
         for beat in &beats {
-            sessions.hear(beat.node, beat.incarnation, now);
+            sessions.hear(image, beat.node, beat.incarnation, now);
         }
         for node in sessions.over(image, now) {
             tracing::warn!("broker {} is fenced: it has not been heard from for a session", node.0);
@@ -283,7 +294,11 @@ impl Plan {
             }
         });
         let answers = answers.collect();
-        let command = (!draft.is_empty()).then(|| draft.into_bytes());
+        let command = if draft.is_empty() {
+            Command::None
+        } else {
+            draft.into_readable().map_or(Command::Unreadable, Command::Some)
+        };
         Self { command, answers }
     }
 }

@@ -1,7 +1,7 @@
 //! Owns a life of a broker: it registers, gives signs of life, and knows how long it may count on being heard.
 //!
 //! A broker counts on a part of a session from when it sent the sign of life that was answered. Once that is over it takes itself
-//! for fenced, whatever the controller says later.
+//! for fenced, whatever the controller says later. It goes by boot time: while a machine sleeps, others go on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub enum LifeEnded {
     /// The controller does not let it in.
     #[error("the cluster does not take this broker: {0}")]
     Refused(Refusal),
-    /// Another process has registered as this broker.
-    #[error("another process has registered as broker {}: this one stops", .0.0)]
+    /// Another process has registered as this broker, or somebody has unregistered it.
+    #[error("broker {} is registered as another process, or not any more: this one stops", .0.0)]
     Replaced(NodeId),
     /// Its image differs from the leader's at the same index: one of the two is wrong.
     #[error(
@@ -63,7 +63,7 @@ impl Life {
 
     /// Whether it may act as the leader that its image says it is: it is not fenced, and its session lasts.
     pub fn may_act(&self) -> bool {
-        let now = self.node.env.clock.monotonic();
+        let now = self.node.env.clock.boot();
         let view = self.view.lock();
         view.ended.is_none() && view.lease_until.is_some_and(|until| now < until)
     }
@@ -109,18 +109,17 @@ impl Living {
         let Some(incarnation) = self.register().await else { return };
         self.life.view.lock().incarnation = Some(incarnation);
         loop {
-            let sent = self.asking.node.env.clock.monotonic();
-            let told = self.asking.ask(self.heartbeat(incarnation), self.times.session).await;
-            if let Some(Told::Alive(alive)) = told {
-                if let Some(why) = self.why_over(alive) {
-                    return self.life.end(why);
-                }
-                let until = sent + lease(self.times.session);
-                #[cfg(test)]
-                let until =
-                    if is_planted(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
-                self.life.view.lock().lease_until = (!alive.is_fenced).then_some(until);
+            let sent = self.asking.node.env.clock.boot();
+            // A leader that is gone does not say so: the next one is to hear in time.
+            let told = self.asking.ask(self.heartbeat(incarnation), self.times.heartbeat).await;
+            let Some(Told::Alive(alive)) = told else { continue };
+            if let Some(why) = self.why_over(alive) {
+                return self.life.end(why);
             }
+            let until = sent + lease(self.times.session);
+            #[cfg(test)]
+            let until = if is_planted(Planted::LeaseTooLong) { sent + 2 * self.times.session } else { until };
+            self.life.view.lock().lease_until = (!alive.is_fenced).then_some(until);
             self.asking.node.tasks.sleep(self.times.heartbeat).await;
         }
     }
@@ -159,6 +158,9 @@ impl Living {
                         let registered = image.broker(node);
                         let mine = registered
                             .filter(|broker| broker.registration.life == self.newcomer.registration.life);
+                        if mine.is_none() {
+                            self.life.end(LifeEnded::Replaced(node));
+                        }
                         return mine.map(|broker| broker.incarnation);
                     }
                     None => {}

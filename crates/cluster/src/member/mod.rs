@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use riverrun_env::{BoxFuture, NodeEnv, TaskHandle};
 use tokio::sync::{mpsc, oneshot};
 
@@ -79,6 +80,8 @@ pub struct Decisions {
 pub struct Member {
     asking: Asking,
     leading: TaskHandle,
+    /// The tasks of lives of this node's broker.
+    living: Arc<Mutex<Vec<TaskHandle>>>,
     times: Times,
 }
 
@@ -99,7 +102,7 @@ impl Member {
         let lead = Lead { node: node.clone(), quorum: quorum.clone(), policy, session, asks };
         let leading = node.tasks.spawn("controller", Box::pin(lead.run()));
         let asking = Asking { node: node.clone(), quorum, voter, asks: sender };
-        Ok(Self { asking, leading, times: Times { session, heartbeat } })
+        Ok(Self { asking, leading, living: Arc::default(), times: Times { session, heartbeat } })
     }
 
     /// The member of the quorum.
@@ -132,13 +135,17 @@ impl Member {
     pub fn begin_life(&self, newcomer: Newcomer) -> Life {
         let living = Living::new(self.asking.clone(), newcomer, self.times);
         let life = living.life.clone();
-        self.asking.node.tasks.spawn("broker-life", Box::pin(living.run()));
+        let task = self.asking.node.tasks.spawn("broker-life", Box::pin(living.run()));
+        self.living.lock().push(task);
         life
     }
 
     /// Stops the node. What the quorum has taken stays.
     pub async fn stop(&self) {
         self.leading.abort();
+        for life in self.living.lock().drain(..) {
+            life.abort();
+        }
         self.asking.quorum.stop().await;
     }
 }

@@ -15,7 +15,7 @@ use riverrun_env::sim::{SimNode, SimRandom, World};
 use riverrun_types::{DurabilityLevel, NodeId, PartitionId, TopicId};
 
 use super::asks::Heartbeat;
-use super::lead::Plan;
+use super::lead::{Command, Plan};
 use super::*;
 use crate::controller::{Configs, LogDir, NewPartitions, NewTopic, Record, Refusal, Registration, Sessions};
 use crate::planted::{Planted, plant};
@@ -334,11 +334,9 @@ impl Rig {
         for Running { broker, member, life } in self.running() {
             let image = member.image();
             let version = image.version();
+            let acted = acted_on(&image, broker, &life).len();
             let (leads, now) = (member.quorum().leads(), member.asking.node.env.clock.monotonic());
-            eprintln!(
-                "version {version}, leads {leads:?}, at {now:?}: {life:?}, acts on {:?}",
-                acted_on(&image, broker, &life)
-            );
+            eprintln!("version {version}, leads {leads:?}, at {now:?}: {life:?}, acts on {acted}");
             for (node, broker) in image.brokers() {
                 let (since, changed_at) = (broker.incarnation, broker.changed_at);
                 eprintln!(
@@ -600,10 +598,38 @@ fn a_fenced_broker_is_unfenced_once_it_knows_that_it_was() {
         let beat = Heartbeat { node: NodeId(0), incarnation: 7, applied, digest: 0 };
         let asked = [Asked { ask: Ask::Heartbeat(beat), answer }];
         let mut sessions = Sessions::new(3 * SECOND, Duration::ZERO);
-        Plan::make(&image, &Levels, &mut sessions, &asked, SECOND, |_| false).command.is_some()
+        let plan = Plan::make(&image, &Levels, &mut sessions, &asked, SECOND, |_| false);
+        matches!(plan.command, Command::Some(_))
     };
     assert!(!is_unfenced(6));
     assert!(is_unfenced(7));
     let _planting = plant(Planted::UnfencedUnaware);
     assert!(is_unfenced(6), "the planted bug is found");
+}
+
+#[test]
+fn an_older_life_has_no_session() {
+    let registration = |life| Registration {
+        node: NodeId(0),
+        directory: [life; 16],
+        life: [life; 16],
+        boot: [0; 16],
+        rack: None,
+        software: String::new(),
+        endpoints: Vec::new(),
+        dirs: Vec::new(),
+        features: Vec::new(),
+    };
+    let mut image = Image::default();
+    for index in [5, 9] {
+        let registered = Record::BrokerRegistered(registration(u8::try_from(index).expect("small")));
+        image = image.after(index, vec![registered]).expect("it fits");
+    }
+    let unfenced = Record::BrokerChanged { node: NodeId(0), is_fenced: false, is_stopping: false };
+    let image = image.after(10, vec![unfenced]).expect("it fits");
+    let mut sessions = Sessions::new(3 * SECOND, Duration::ZERO);
+    sessions.hear(&image, NodeId(0), 9, 4 * SECOND);
+    sessions.hear(&image, NodeId(0), 5, 5 * SECOND);
+    assert!(sessions.over(&image, 6 * SECOND).is_empty(), "the newer one was heard");
+    assert_eq!(sessions.over(&image, 8 * SECOND), [NodeId(0)]);
 }

@@ -20,7 +20,7 @@ use crate::planted::{Planted, plant};
 use crate::runtime::InNode;
 use crate::types::{Command, Entry, LogId, Peer, SnapshotMeta, Vote};
 use crate::wire::{Answer, Beginning, MESSAGE_BYTES_MAX, Request};
-use crate::{Machine, ProposeError, Quorum, QuorumOptions};
+use crate::{Machine, ProposeError, Quorum, QuorumOptions, Unreadable};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const CLUSTER: [u8; 16] = [7; 16];
@@ -35,9 +35,9 @@ const PATIENCE: Duration = Duration::from_mins(10);
 struct Count(u64);
 
 impl Machine for Count {
-    fn apply(&mut self, _index: u64, _command: &[u8]) -> Bytes {
+    fn apply(&mut self, _index: u64, _command: &[u8]) -> Result<Bytes, Unreadable> {
         self.0 += 1;
-        Bytes::new()
+        Ok(Bytes::new())
     }
 
     fn snapshot(&self) -> Bytes {

@@ -56,7 +56,7 @@ mod tests {
 
     use super::super::{COMMAND_BYTES_MAX, Quorum, QuorumOptions};
     use super::*;
-    use crate::{Machine, Peer, Secret, VoterId};
+    use crate::{Machine, Peer, Secret, Unreadable, VoterId};
 
     fn poll<'a>(entering: &mut Pin<&mut impl Future<Output = Share<'a>>>) -> Option<Share<'a>> {
         match entering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -128,8 +128,8 @@ mod tests {
     struct Nothing;
 
     impl Machine for Nothing {
-        fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
-            Bytes::copy_from_slice(command)
+        fn apply(&mut self, _index: u64, command: &[u8]) -> Result<Bytes, Unreadable> {
+            Ok(Bytes::copy_from_slice(command))
         }
 
         fn snapshot(&self) -> Bytes {

@@ -16,7 +16,7 @@ use super::faults::Fault;
 use super::invariants::{Broken, Found, Seen, Taken, View};
 use super::operator::{Operator, operate};
 use crate::log::StoreError;
-use crate::machine::Machine;
+use crate::machine::{Machine, Unreadable};
 use crate::planted::{Planted, Planting, plant};
 use crate::quorum::{Quorum, QuorumOptions, StartError};
 use crate::secret::Secret;
@@ -37,9 +37,9 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 impl Machine for Kept {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Bytes {
+    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Bytes, Unreadable> {
         self.0.push((index, word(command)));
-        Bytes::copy_from_slice(&(self.0.len() as u64).to_le_bytes())
+        Ok(Bytes::copy_from_slice(&(self.0.len() as u64).to_le_bytes()))
     }
 
     fn snapshot(&self) -> Bytes {
