@@ -203,6 +203,7 @@ impl<M: Machine> Quorum<M> {
         let raft = openraft::Raft::new(options.voter, config, connections, store.clone(), state).await;
         let raft = raft.map_err(|error| StartError::Stopped(error.to_string())).map_err(closing)?;
         let raft = Arc::new(raft);
+        stop_with_its_log(node, &store, &raft);
         let answerer = AnswererSlot::default();
         let listening = start_serving(node, listener, &raft, &store, identity.clone(), &answerer);
         let asking = Asking::new(Connections::new(node, identity));
@@ -366,6 +367,22 @@ impl<M: Machine> Quorum<M> {
         let _ = InNode::new(&self.inner.node, async move { raft.shutdown().await }).await;
         self.inner.store.close();
     }
+}
+
+/// Stops a member whose log has failed: it would live on with one that takes nothing.
+fn stop_with_its_log<M: Machine>(
+    node: &NodeEnv,
+    store: &LogStore,
+    raft: &Arc<openraft::Raft<Types, StateMachine<M>>>,
+) {
+    let (failure, stopping) = (store.failure(), Arc::clone(raft));
+    let stop = async move {
+        if failure.await.is_ok() {
+            // It may have ended already.
+            let _ = stopping.shutdown().await;
+        }
+    };
+    node.tasks.spawn("quorum-failure", Box::pin(InNode::new(node, stop)));
 }
 
 impl<M: Machine> Inner<M> {

@@ -85,6 +85,13 @@ impl LogStore {
         Ok(Opened { store, snapshot })
     }
 
+    /// Ends once the log has failed, also in a write that nobody waits for; an error once it is gone.
+    pub(crate) fn failure(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        *self.queue.failing.lock() = Some(sender);
+        receiver
+    }
+
     /// Ends the worker once it has written what is there.
     pub(crate) fn close(&self) {
         self.queue.close();

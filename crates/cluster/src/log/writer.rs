@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use riverrun_env::{ChangeError, Env, File, OpenMode, Step, Wake, Work, atomic_replace, is_shortage};
+use tokio::sync::oneshot;
 
 use super::frame::{frame_bytes, header, write_frame};
 use super::record::{LogContent, Record};
@@ -38,6 +39,8 @@ pub(super) enum Job {
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<QueueState>,
+    /// Told once the log has failed.
+    pub(super) failing: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 #[derive(Default)]
@@ -151,6 +154,10 @@ impl Work for Writer {
             Err(Refused::Failed(error)) => {
                 tracing::error!("the log of the quorum has failed: {error}");
                 self.failed = Some(error.to_string());
+                if let Some(failing) = self.queue.failing.lock().take() {
+                    // Without a member nobody wants to know.
+                    let _ = failing.send(());
+                }
                 self.finish(Some(&error.to_string()));
             }
         }
