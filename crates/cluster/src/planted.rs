@@ -21,7 +21,7 @@ pub(crate) enum Planted {
     AnsweredBeforeSync,
     /// A failed sync is taken for a good one.
     FailedSyncIgnored,
-    /// What a failed sync may have left in the page cache alone is believed at the next start.
+    /// Bytes that a failed sync may have left in the page cache alone are believed at the next start.
     CachedTailBelieved,
     /// Nothing says that the last frame was synced.
     NoMark,
@@ -45,7 +45,7 @@ pub(crate) enum Planted {
     InstallAnsweredEarly,
     /// A message for another life of the directory is taken.
     OtherLifeAnswers,
-    /// Whoever asks for a vote gets it.
+    /// Every request for a vote is granted.
     VoteAlwaysGranted,
     /// A leader leads on in its term after a start.
     LeadsOnAfterAStart,

@@ -6,7 +6,7 @@
 //! may allow several states there, for it leaves open which candidate is elected; the state that the views show is gone on
 //! with, and if it is none of them, that is a [`Mismatch`]. Nothing but an event may change a view.
 //!
-//! What a controller must refuse is offered as well: changes of an in-sync set from a stale version, a reassignment that is to
+//! Requests that a controller must refuse are offered as well: changes of an in-sync set from a stale version, a reassignment that is to
 //! end too early, a leader without all records where none is needed or the broker is fenced.
 //!
 //! Versions are held against each other by their changes, not as numbers. A leader's request names the controller's version of
@@ -341,9 +341,9 @@ pub struct Mismatch {
     pub trace: Trace,
     /// The event that it decided about last; none if it had nothing to decide about in that step.
     pub event: Option<Event>,
-    /// What the model allows: one of these.
+    /// The views that the model allows: one of these.
     pub allowed: Vec<Views>,
-    /// What the controller has.
+    /// The views that the controller has.
     pub actual: Views,
 }
 

@@ -22,12 +22,12 @@ const WALKS: u64 = 2_600;
 /// States that are looked at for a milestone.
 const STATES_MAX: usize = 200_000;
 
-/// What a controller does wrong.
+/// A mistake of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
     /// It does not keep a rule.
     Without(Rule),
-    /// Who leaves a set that is too small is not eligible.
+    /// A replica that leaves a set that is too small is not eligible.
     EligibleNotKept,
     /// A leader is elected that is fenced.
     ElectsFenced,
@@ -41,7 +41,7 @@ enum Mistake {
     ElectionKeepsVersion,
     /// A partition without a leader waits for more than an eligible replica's return.
     ReturnElectsNobody,
-    /// Who was elected from the eligible replicas stays eligible.
+    /// A leader that was elected from the eligible replicas stays eligible.
     ElectedStaysEligible,
     /// A reassignment ends as soon as the leader's request has brought one of the target in.
     EndsAtFirstJoin,

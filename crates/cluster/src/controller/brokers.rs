@@ -1,19 +1,19 @@
 //! Owns the decisions about brokers: registered, fenced, unfenced, stopping, with other log dirs, gone.
 
-use riverrun_types::{DurabilityLevel, NodeId, PartitionId};
+use riverrun_types::{DurabilityLevel, NodeId};
 
 use super::draft::{Draft, Refusal};
 use super::image::{Broker, Image};
 use super::partition::{DirSlot, Partition, Replica};
 use super::placement::Placer;
-use super::records::{LogDir, Record, Registration};
+use super::records::{LOG_DIRS_MAX, LogDir, Record, Registration};
 #[cfg(test)]
 use crate::planted::{Planted, is_planted};
 
 /// A broker that asks to be part of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Newcomer {
-    /// What it says of itself. Its log dirs may be in any order.
+    /// The broker's account of itself. Its log dirs may be in any order.
     pub registration: Registration,
     /// The incarnation that has ended in order, with everything on the disk, as its data directory says; none if none has.
     pub clean_of: Option<u64>,
@@ -50,6 +50,9 @@ impl Draft<'_> {
         let Newcomer { mut registration, clean_of } = newcomer;
         let node = registration.node;
         self.check_features(&registration)?;
+        if registration.dirs.len() > LOG_DIRS_MAX {
+            return Err(too_many_dirs());
+        }
         let before = self.image.broker(node).cloned();
         if let Some(before) = &before {
             if before.registration.life == registration.life {
@@ -58,10 +61,11 @@ impl Draft<'_> {
             if is_heard && !before.is_fenced && before.registration.directory != registration.directory {
                 return Err(Refusal::DuplicateBroker(node));
             }
+            // A registration that is refused changes nothing.
+            registration.dirs = merged(&self.image, before, registration.dirs)?;
             #[cfg(test)]
             let before = &Broker { is_fenced: is_planted(Planted::NewLifeSameEpoch), ..before.clone() };
             self.end_session(node, before);
-            registration.dirs = merged(&self.image, before, registration.dirs)?;
         }
         let boot = registration.boot;
         self.record(Record::BrokerRegistered(registration));
@@ -117,13 +121,12 @@ impl Draft<'_> {
                 partition.place_of(node).is_some_and(|place| candidates.has(place))
             };
             let meant = (0..).zip(topic.partitions()).filter(|(_, partition)| is_candidate(partition));
-            for index in meant.map(|(index, _)| index) {
-                self.change(PartitionId { topic: topic.id, index }, |partition, _, _| {
-                    if let Some(place) = partition.place_of(node) {
-                        partition.exclude(place);
-                    }
-                });
-            }
+            let meant: Vec<i32> = meant.map(|(index, _)| index).collect();
+            self.change_some(topic.id, &meant, |partition, _, _| {
+                if let Some(place) = partition.place_of(node) {
+                    partition.exclude(place);
+                }
+            });
         }
     }
 
@@ -250,6 +253,10 @@ impl Draft<'_> {
     }
 }
 
+fn too_many_dirs() -> Refusal {
+    Refusal::InvalidReplicas(format!("a broker has at most {LOG_DIRS_MAX} log dirs"))
+}
+
 /// The log dirs of a broker by slot: those that it had keep theirs, and new ones take the first that is free.
 fn merged(image: &Image, before: &Broker, told: Vec<LogDir>) -> Result<Vec<LogDir>, Refusal> {
     let node = before.registration.node;
@@ -266,8 +273,8 @@ fn merged(image: &Image, before: &Broker, told: Vec<LogDir>) -> Result<Vec<LogDi
         let is_free = |at: &usize| dirs[*at].id.is_empty() && load.in_dir(slot(*at)) == 0;
         match (0..dirs.len()).find(is_free) {
             Some(free) => dirs[free] = dir,
-            None if dirs.len() < usize::from(DirSlot::NONE.0) - 1 => dirs.push(dir),
-            None => return Err(Refusal::InvalidReplicas("the broker has too many log dirs".to_owned())),
+            None if dirs.len() < LOG_DIRS_MAX => dirs.push(dir),
+            None => return Err(too_many_dirs()),
         }
     }
     Ok(dirs)

@@ -1,8 +1,8 @@
 //! Owns a change in the making: decisions are made one after the other, each on the outcome of those before, and their records are
 //! agreed upon together.
 //!
-//! Pure: an image, what happened, and ids from the caller in; records out. What happens to brokers is in `brokers`, what happens
-//! to partitions that exist in `partitions`, and what clients ask of topics in `topics`.
+//! Pure: an image, what happened, and ids from the caller in; records out. Decisions about brokers are in `brokers`,
+//! those about partitions that exist in `partitions`, and those that clients ask of topics in `topics`.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ pub enum Refusal {
     },
 }
 
-/// What a topic's configs say about one of its partitions.
+/// The part of a topic's configs that decisions about one of its partitions go by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) level: DurabilityLevel,
@@ -223,12 +223,13 @@ impl<'a> Draft<'a> {
         let (policy, touched) = (self.policy, &mut self.touched);
         self.image.edit(topic, indexes, |index, partition| {
             let before = touched.entry(PartitionId { topic, index }).or_insert_with(|| partition.clone());
-            let minimum = policy.min_insync(&configs, partition.replicas.len()).max(1);
+            let replicas = partition.replicas.len();
+            let minimum = policy.min_insync(&configs, replicas).max(1);
             change(partition, Rules { level, minimum }, &may_lead);
-            // With fewer replicas fewer may be enough.
-            let minimum_now = policy.min_insync(&configs, partition.replicas.len()).max(1);
-            if minimum_now != minimum {
-                partition.set_isr(partition.roles.isr, minimum_now);
+            if partition.replicas.len() != replicas {
+                // With fewer replicas fewer may be enough.
+                let minimum = policy.min_insync(&configs, partition.replicas.len()).max(1);
+                partition.set_isr(partition.roles.isr, minimum);
             }
             partition.version = before.version.saturating_add(1);
             if partition.leader_epoch != before.leader_epoch {

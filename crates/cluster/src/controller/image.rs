@@ -26,7 +26,7 @@ const CHUNK: usize = 64;
 /// A broker of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broker {
-    /// What it said of itself when it registered.
+    /// The broker's account of itself, from its registration.
     pub registration: Registration,
     /// The index in the quorum's log at which it registered: each life of its process has another one (Kafka's broker epoch).
     pub incarnation: u64,
@@ -111,7 +111,7 @@ impl Topic {
     }
 }
 
-/// What the cluster agrees upon.
+/// The state that the cluster agrees upon.
 ///
 /// Invariants: the two topic maps hold the same topics; `loads` counts their replicas; every replica's broker has registered at
 /// some time.

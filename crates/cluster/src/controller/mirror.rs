@@ -136,7 +136,7 @@ impl Mirror {
             isr: members.collect(),
         };
         let incarnation = self.incarnation(from, None);
-        // What is refused shows in the views.
+        // A refusal shows in the views.
         let _ = self.decide(|draft| draft.change_isr(node_of(from), incarnation, &asked));
     }
 }

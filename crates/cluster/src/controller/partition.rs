@@ -143,7 +143,7 @@ pub struct Roles {
 pub struct Partition {
     /// The replicas; the first one that may lead is preferred.
     pub replicas: Arc<[Replica]>,
-    /// Who is what.
+    /// The roles of the replicas.
     pub roles: Roles,
     /// One more with each leader that is chosen, and with each life of a leader.
     pub leader_epoch: LeaderEpoch,

@@ -32,6 +32,8 @@ const VERSION: u8 = 1;
 const COUNT_MAX: usize = 4_000_000;
 /// Upper bound of the partitions that one run may stand for.
 const RUN_MAX: u32 = 1_000_000;
+/// Upper bound of the slots for log dirs of a broker.
+pub(super) const LOG_DIRS_MAX: usize = 1_000;
 /// Upper bound of a text in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
@@ -63,7 +65,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What a broker says of itself.
+/// A broker's account of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Its id (`node.id`).
@@ -102,7 +104,7 @@ pub struct Change {
     pub has_new_epoch: bool,
     /// The new list of replicas, if it is another one.
     pub replicas: Option<Arc<[Replica]>>,
-    /// Who of the replicas is what.
+    /// The roles of the replicas.
     pub roles: Roles,
 }
 
@@ -138,7 +140,7 @@ pub struct Changed {
     pub first: i32,
     /// How many.
     pub count: u32,
-    /// What changes.
+    /// The change of each.
     pub change: Change,
 }
 
@@ -170,7 +172,7 @@ pub enum Record {
     },
     /// In a snapshot: a broker.
     BrokerRestored {
-        /// What it said of itself.
+        /// The broker's account of itself.
         registration: Registration,
         /// The index at which it registered.
         incarnation: u64,
@@ -544,7 +546,7 @@ impl Reader<'_> {
             }
             Ok(LogDir { id, is_available: flags & 1 == 1, is_cordoned: flags & 2 == 2 })
         })?;
-        if dirs.len() >= usize::from(DirSlot::NONE.0) {
+        if dirs.len() > LOG_DIRS_MAX {
             return Err(Malformed("a broker has too many log dirs"));
         }
         Ok(dirs)

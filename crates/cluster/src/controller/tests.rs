@@ -437,6 +437,22 @@ fn a_node_with_a_live_ones_id_is_refused() {
 }
 
 #[test]
+fn a_registration_that_is_refused_changes_nothing() {
+    let mut cluster = Cluster::of(3, "1");
+    let version = cluster.image().version();
+    for old_ones in [true, false] {
+        let mut told = Registration { life: cluster.next_life(), ..registration(0) };
+        // With the slots of the old ones they are too many, too.
+        told.dirs.truncate(if old_ones { 2 } else { 0 });
+        told.dirs.extend((0..1_000).map(|number| dir(&format!("more-{number}"))));
+        let refused =
+            cluster.decide(|draft| draft.register(Newcomer { registration: told, clean_of: None }, false));
+        assert!(matches!(refused, Err(Refusal::InvalidReplicas(_))), "{refused:?}");
+        assert_eq!((cluster.image().version(), cluster.leader()), (version, Some(0)));
+    }
+}
+
+#[test]
 fn a_registration_that_is_told_twice_is_one() {
     let mut cluster = Cluster::of(3, "1");
     let (incarnation, version) = (cluster.incarnation(0), cluster.image().version());

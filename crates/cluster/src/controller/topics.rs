@@ -163,8 +163,8 @@ impl Draft<'_> {
 
     /// Changes configs that a topic sets for itself. They are checked already.
     ///
-    /// What the eligible replicas have followed from the minimum and the level that held: with another minimum the in-sync set may be
-    /// large enough, and at another level they may lack what they had appended.
+    /// Eligible replicas are so by the minimum and the level that held: with another minimum the in-sync set may be large enough, and
+    /// at another level they may lack records that they had appended.
     pub fn change_topic_configs(&mut self, id: TopicId, changes: &ConfigChanges) -> Result<(), Refusal> {
         let topic = Arc::clone(self.topic(id)?);
         let configs = changed(&topic.configs, changes);

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use riverrun_env::NodeEnv;
 use riverrun_types::NodeId;
 
-use super::Asking;
 use super::asks::{Alive, Ask, Heartbeat, Told};
+use super::{Asking, PAUSE};
 use crate::controller::{Decided, Decision, Newcomer, Refusal, lease};
 #[cfg(test)]
 use crate::planted::{Planted, is_planted};
@@ -112,7 +112,11 @@ impl Living {
             let sent = self.asking.node.env.clock.boot();
             // A leader that is gone does not say so: the next one is to hear in time.
             let told = self.asking.ask(self.heartbeat(incarnation), self.times.heartbeat).await;
-            let Some(Told::Alive(alive)) = told else { continue };
+            let Some(Told::Alive(alive)) = told else {
+                // It may be told so at once, again and again.
+                self.asking.node.tasks.sleep(PAUSE).await;
+                continue;
+            };
             if let Some(why) = self.why_over(alive) {
                 return self.life.end(why);
             }

@@ -6,7 +6,7 @@ use super::invariants::Broken;
 use super::rig::Rig;
 use crate::planted::Planted;
 
-/// What a run with a planted bug breaks, with these checks left out.
+/// The promise that a run with a planted bug breaks, with these checks left out.
 fn broken(planted: Planted, faults: &'static [Fault], seed: u64, left_out: &[Broken]) -> Option<Broken> {
     let run = || {
         let mut rig = Rig::new(seed, planted);
@@ -17,7 +17,7 @@ fn broken(planted: Planted, faults: &'static [Fault], seed: u64, left_out: &[Bro
     std::panic::catch_unwind(run).unwrap_or(Some(Broken::Panicked))
 }
 
-/// What may happen for a bug to show soon: only this, and from this seed on.
+/// The faults with which a bug shows soon, and the seed from which on.
 type Where = (Planted, &'static [Fault], u64);
 
 /// Bugs that are not found within some seeds.

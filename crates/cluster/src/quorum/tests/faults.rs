@@ -207,7 +207,7 @@ impl Rig {
         if len == 0 || !is_marked(&**fs) {
             return;
         }
-        // Of all places the end is the one where it is hard to notice.
+        // The end is the place where a flip is hard to notice.
         let at = if self.below(2) == 0 { self.below(len) } else { len - 1 - self.below(len.min(100)) } as u64;
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).expect("read");

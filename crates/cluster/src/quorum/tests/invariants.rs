@@ -66,7 +66,7 @@ struct Heard {
     committed: u64,
 }
 
-/// What was seen so far.
+/// The record of all looks so far.
 #[derive(Default)]
 pub(super) struct Seen {
     leaders: BTreeMap<u64, VoterId>,

@@ -43,7 +43,7 @@ impl Drop for Named {
     }
 }
 
-/// What long runs have done so far.
+/// The tally of long runs.
 #[derive(Default)]
 struct Sum {
     seeds: u64,

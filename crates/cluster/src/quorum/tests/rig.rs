@@ -24,7 +24,7 @@ use crate::types::{Peer, VoterId};
 
 pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 pub(super) const SECOND: Duration = Duration::from_secs(1);
-/// What is seen between two looks that are this far apart is not seen.
+/// The time between two looks. A state that lasts shorter may not be seen.
 const LOOK: Duration = Duration::from_millis(50);
 const DIRECTORY: &str = "/quorum";
 
@@ -103,7 +103,7 @@ impl Shape {
     }
 }
 
-/// What a start has come to.
+/// The outcome of a start.
 struct Started {
     host: usize,
     start: u64,
@@ -123,7 +123,7 @@ pub(super) struct Rig {
     pub(super) is_settling: bool,
     pub(super) ids_are_reused: bool,
     snapshot_every: u64,
-    /// What may happen.
+    /// The faults that may happen.
     pub(super) faults: &'static [Fault],
     _planting: Planting,
 }
